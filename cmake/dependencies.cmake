@@ -1,0 +1,27 @@
+# Third-party libraries. Required ones stop the configuration with the package to install.
+
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(dnnl CONFIG REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(spdlog CONFIG REQUIRED)
+find_package(fmt CONFIG REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(CLI11 CONFIG QUIET)
+find_package(nlohmann_json CONFIG REQUIRED)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+# Optional parts: ON demands, OFF leaves out, AUTO takes what is there and says once what is not.
+set(DTRAIN_HAVE_GLOO OFF)
+if(NOT DTRAIN_WITH_GLOO STREQUAL "OFF")
+  find_package(Gloo CONFIG QUIET PATHS /usr/share/cmake)
+  if(Gloo_FOUND)
+    set(DTRAIN_HAVE_GLOO ON)
+  elseif(DTRAIN_WITH_GLOO STREQUAL "ON")
+    message(FATAL_ERROR "DTRAIN_WITH_GLOO=ON, but Gloo was not found: install libgloo-dev")
+  else()
+    message(STATUS "Gloo not found: the all-reduce benchmark runs without its peer")
+  endif()
+endif()

@@ -1,0 +1,27 @@
+#include "dtrain/core/base/clock.h"
+
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace dtrain {
+
+Deadline::Deadline(double seconds)
+    : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                              std::chrono::duration<double>(seconds))) {}
+
+double Deadline::left() const {
+  if (end_ == TimePoint::max()) return std::numeric_limits<double>::infinity();
+  return std::max(0.0, seconds_between(Clock::now(), end_));
+}
+
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now();
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  return fmt::format("{:%FT%T}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(now)),
+                     milliseconds);
+}
+
+}  // namespace dtrain

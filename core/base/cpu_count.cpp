@@ -1,0 +1,94 @@
+#include "dtrain/core/base/cpu_count.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace dtrain {
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The tightest positive quota of this level and all above it.
+template <typename ReadQuota>
+double tightest_quota(const fs::path& root, fs::path group, ReadQuota read_quota) {
+  double tightest = 0;
+  while (true) {
+    const double quota = read_quota(root / group.relative_path());
+    if (quota > 0 && (tightest == 0 || quota < tightest)) tightest = quota;
+    if (group == group.parent_path() || group.empty()) return tightest;
+    group = group.parent_path();
+  }
+}
+
+double quota_v1(const fs::path& folder) {
+  const std::string quota = first_line(folder / "cpu.cfs_quota_us");
+  const std::string period = first_line(folder / "cpu.cfs_period_us");
+  if (quota.empty() || period.empty()) return 0;
+  return quota_from_cpu_max(quota + " " + period);
+}
+
+double cgroup_quota() {
+  std::ifstream groups("/proc/self/cgroup");
+  double tightest = 0;
+  auto take = [&](double quota) {
+    if (quota > 0 && (tightest == 0 || quota < tightest)) tightest = quota;
+  };
+  for (std::string line; std::getline(groups, line);) {
+    // hierarchy-id:controllers:path
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const fs::path group = line.substr(second + 1);
+    if (controllers.empty()) {
+      take(tightest_quota("/sys/fs/cgroup", group, [](const fs::path& folder) {
+        return quota_from_cpu_max(first_line(folder / "cpu.max"));
+      }));
+    } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
+      take(tightest_quota("/sys/fs/cgroup/cpu", group, quota_v1));
+    }
+  }
+  return tightest;
+}
+
+}  // namespace
+
+double quota_from_cpu_max(const std::string& text) {
+  std::istringstream stream(text);
+  double quota = 0, period = 0;
+  if (!(stream >> quota >> period) || quota <= 0 || period <= 0) return 0;  // "max 100000", "-1"
+  return quota / period;
+}
+
+CpuCount cpu_count() {
+  CpuCount count;
+  // A mask of fixed size fails on machines with more processors than it holds: grow until it fits.
+  for (int processors = 1024; processors <= 1 << 20; processors *= 2) {
+    cpu_set_t* mask = CPU_ALLOC(processors);
+    const std::size_t bytes = CPU_ALLOC_SIZE(processors);
+    const bool read = ::sched_getaffinity(0, bytes, mask) == 0;
+    if (read) count.affinity = std::max(1, CPU_COUNT_S(bytes, mask));
+    CPU_FREE(mask);
+    if (read) break;
+  }
+  count.quota = cgroup_quota();
+  count.usable = count.affinity;
+  if (count.quota > 0) {
+    count.usable = std::clamp(static_cast<int>(std::ceil(count.quota)), 1, count.affinity);
+  }
+  return count;
+}
+
+}  // namespace dtrain

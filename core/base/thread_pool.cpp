@@ -1,0 +1,71 @@
+#include "dtrain/core/base/thread_pool.h"
+
+#include <utility>
+
+#include "dtrain/core/base/error.h"
+
+namespace dtrain {
+
+ThreadPool::ThreadPool(int threads) {
+  DTRAIN_CHECK(threads >= 1, "a pool of {} threads", threads);
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  start_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::parallel_for(std::int64_t count,
+                              const std::function<void(std::int64_t, std::int64_t)>& body) {
+  if (workers_.empty() || count <= 1) {
+    if (count > 0) body(0, count);
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    body_ = &body;
+    count_ = count;
+    running_ = static_cast<int>(workers_.size());
+    error_ = nullptr;
+    ++generation_;
+  }
+  start_.notify_all();
+  run_range(0);
+  std::unique_lock lock(mutex_);
+  finish_.wait(lock, [this] { return running_ == 0; });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::run_range(int index) {
+  const std::int64_t first = count_ * index / threads();
+  const std::int64_t last = count_ * (index + 1) / threads();
+  if (first == last) return;
+  try {
+    (*body_)(first, last);
+  } catch (...) {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void ThreadPool::work(int index) {
+  std::uint64_t seen = 0;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      start_.wait(lock, [&] { return stop_ || generation_ != seen; });
+      if (stop_) return;
+      seen = generation_;
+    }
+    run_range(index);
+    std::lock_guard lock(mutex_);
+    if (--running_ == 0) finish_.notify_one();
+  }
+}
+
+}  // namespace dtrain

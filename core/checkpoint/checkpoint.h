@@ -1,0 +1,103 @@
+// Checkpoints of a run: written whole or not at all, verified before they are trusted.
+//
+// A checkpoint is a folder step-00000100/ with model.safetensors, optimizer.safetensors, state.pb
+// and MANIFEST (name, size and XXH3-128 of each file). It is written to step-00000100.tmp/, its
+// files are synced, the folder is renamed, and the parent is synced, so a crash leaves the old
+// checkpoints and perhaps a .tmp folder, which the next writer removes.
+//
+//   CheckpointWriter writer(folder, {.keep_last = 3, .keep_best = 1, .run_id = id});
+//   writer.save(std::move(snapshot));           // returns at once; a thread writes
+//   writer.wait();                              // throws what went wrong
+//   auto newest = find_newest_checkpoint(folder);
+//
+// Only global rank 0 touches these files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrain/core/checkpoint/safetensors.h"
+#include "dtrain/core/checkpoint/state.pb.h"
+
+namespace dtrain {
+
+// A copy of everything that a checkpoint holds; owns its bytes, so that training goes on while it
+// is written.
+struct CheckpointSnapshot {
+  struct OwnedTensor {
+    std::string name;
+    DType dtype = DType::f32;
+    Shape shape;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<OwnedTensor> model;
+  std::vector<OwnedTensor> optimizer;
+  checkpoint::RunState state;
+  // Validation loss measured at this step, if any: keep_best ranks by it.
+  std::optional<double> validation_loss;
+};
+
+struct CheckpointOptions {
+  int keep_last = 3;
+  int keep_best = 1;
+  bool warn_only = false;  // on_save_error: warn
+  std::string run_id;
+};
+
+class CheckpointWriter {
+ public:
+  // `folder` is runs/NAME/checkpoints; made if missing. Removes .tmp folders left by a crash.
+  CheckpointWriter(std::filesystem::path folder, CheckpointOptions options);
+  ~CheckpointWriter();  // finishes what was started; errors were for wait()
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Hands the snapshot to the writing thread; waits only if an earlier one is still being written.
+  // Throws the error of an earlier save (unless warn_only, which logs it).
+  void save(CheckpointSnapshot snapshot);
+  // Waits for all saves and throws their first error.
+  void wait();
+  // Newest step written, or -1.
+  std::int64_t last_saved_step() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// "step-00000100".
+std::string checkpoint_name(std::int64_t step);
+
+// Steps of complete-looking checkpoints, in numeric order; names that do not parse are ignored.
+std::vector<std::int64_t> list_checkpoints(const std::filesystem::path& folder);
+
+// Compares sizes and digests with MANIFEST. Throws CheckpointError naming the file that differs.
+void verify_checkpoint(const std::filesystem::path& checkpoint);
+
+// The highest step that verifies; damaged ones are reported with a warning and passed over.
+std::optional<std::filesystem::path> find_newest_checkpoint(const std::filesystem::path& folder);
+
+// The checkpoint that `path` means: a checkpoint folder, or a run or checkpoints folder whose
+// newest it is. Throws CheckpointError if there is none.
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+
+checkpoint::RunState read_run_state(const std::filesystem::path& checkpoint);
+
+// Loads named tensors in place. Names with a common foreign prefix ("module.") are stripped with
+// one notice if that makes all match. Throws CheckpointError that counts missing, unexpected and
+// misshaped names; with strict = false loads what matches and lists what does not; nothing matched
+// is always an error. Returns the number loaded.
+struct TensorTarget {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::span<std::byte> bytes;
+};
+int load_tensors(const std::filesystem::path& safetensors, std::span<const TensorTarget> targets,
+                 bool strict);
+
+}  // namespace dtrain

@@ -1,0 +1,38 @@
+// What an operator needs beside its tensors: where outputs are allocated, and how many threads
+// compute. One context per lane, used by one thread at a time.
+//
+// Note [Threads of an operator]: arithmetic inside a virtual rank runs on exactly T threads, for
+// oneDNN's weight gradients and small matrix products change bits with the team size. The team size
+// is a property of the thread that calls (OpenMP does not inherit it), so every thread that makes
+// or runs an operator calls bind_to_this_thread() first.
+#pragma once
+
+#include <memory>
+
+#include "dtrain/core/device/allocator.h"
+
+namespace dtrain {
+
+class OpContext {
+ public:
+  // threads: T of the recipe, >= 1. The allocator must outlive the context.
+  OpContext(Allocator& allocator, int threads);
+  ~OpContext();
+  OpContext(const OpContext&) = delete;
+  OpContext& operator=(const OpContext&) = delete;
+
+  Allocator& allocator() const { return allocator_; }
+  int threads() const { return threads_; }
+  void bind_to_this_thread() const;
+
+  // Engine, stream and the cache of primitives of the operators' library.
+  struct Library;
+  Library& library() const { return *library_; }
+
+ private:
+  Allocator& allocator_;
+  int threads_;
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace dtrain
