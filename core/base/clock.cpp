@@ -1,15 +1,15 @@
 #include "dtrain/core/base/clock.h"
 
-#include <fmt/chrono.h>
-
 #include <algorithm>
 #include <limits>
+
+#include <fmt/chrono.h>
 
 namespace dtrain {
 
 Deadline::Deadline(double seconds)
-    : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                              std::chrono::duration<double>(seconds))) {}
+    : end_(Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
 
 double Deadline::left() const {
   if (end_ == TimePoint::max()) return std::numeric_limits<double>::infinity();

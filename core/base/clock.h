@@ -13,7 +13,9 @@ using TimePoint = Clock::time_point;
 inline double seconds_between(TimePoint from, TimePoint to) {
   return std::chrono::duration<double>(to - from).count();
 }
-inline double seconds_since(TimePoint from) { return seconds_between(from, Clock::now()); }
+inline double seconds_since(TimePoint from) {
+  return seconds_between(from, Clock::now());
+}
 
 // A point that many seconds from now; Deadline{} never passes.
 class Deadline {

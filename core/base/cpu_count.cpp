@@ -1,11 +1,10 @@
 #include "dtrain/core/base/cpu_count.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sched.h>
 #include <sstream>
 
 namespace dtrain {

@@ -1,4 +1,5 @@
-// How many processors this process may use: affinity mask and cgroup quota, not the machine's count.
+// How many processors this process may use: affinity mask and cgroup quota, not the machine's
+// count.
 #pragma once
 
 #include <string>
@@ -6,9 +7,9 @@
 namespace dtrain {
 
 struct CpuCount {
-  int usable = 1;        // min(affinity, ceil of the cgroup quota), at least 1
-  int affinity = 1;      // processors in the affinity mask
-  double quota = 0;      // processors that the cgroup grants; 0 if it sets no limit
+  int usable = 1;    // min(affinity, ceil of the cgroup quota), at least 1
+  int affinity = 1;  // processors in the affinity mask
+  double quota = 0;  // processors that the cgroup grants; 0 if it sets no limit
 };
 
 // Reads /proc/self/cgroup and the cgroup (v1 or v2) files of each level up to the root.

@@ -6,13 +6,20 @@ namespace dtrain {
 
 std::string_view to_string(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::config: return "config";
-    case ErrorKind::data: return "data";
-    case ErrorKind::comm: return "comm";
-    case ErrorKind::device: return "device";
-    case ErrorKind::checkpoint: return "checkpoint";
-    case ErrorKind::nonfinite: return "nonfinite";
-    case ErrorKind::internal: return "internal";
+    case ErrorKind::config:
+      return "config";
+    case ErrorKind::data:
+      return "data";
+    case ErrorKind::comm:
+      return "comm";
+    case ErrorKind::device:
+      return "device";
+    case ErrorKind::checkpoint:
+      return "checkpoint";
+    case ErrorKind::nonfinite:
+      return "nonfinite";
+    case ErrorKind::internal:
+      return "internal";
   }
   return "internal";
 }
@@ -32,14 +39,15 @@ DataError::DataError(const std::string& path, std::int64_t record, const std::st
 
 std::string errno_text(int error_number) {
   const char* name = strerrorname_np(error_number);
-  return fmt::format("{} ({})", strerrordesc_np(error_number) ? strerrordesc_np(error_number) : "unknown error",
-                     name ? name : std::to_string(error_number).c_str());
+  return fmt::format(
+      "{} ({})", strerrordesc_np(error_number) ? strerrordesc_np(error_number) : "unknown error",
+      name ? name : std::to_string(error_number).c_str());
 }
 
 void detail::check_failed(const char* file, int line, const char* condition,
                           const std::string& message) {
-  throw InternalError(fmt::format("{}:{}: internal error: {} does not hold: {}", file, line,
-                                  condition, message));
+  throw InternalError(
+      fmt::format("{}:{}: internal error: {} does not hold: {}", file, line, condition, message));
 }
 
 }  // namespace dtrain

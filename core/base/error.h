@@ -6,12 +6,12 @@
 //   throw DataError("/data/train.csv", 17, "column 'x': 'abc' is not a number");
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include <fmt/format.h>
 
 namespace dtrain {
 
@@ -95,9 +95,9 @@ namespace detail {
 }  // namespace dtrain
 
 // DTRAIN_CHECK(a == b, "size {} of {}", n, name): throws InternalError with file and line.
-#define DTRAIN_CHECK(condition, ...)                                                               \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]] {                                                               \
-      ::dtrain::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));  \
-    }                                                                                              \
+#define DTRAIN_CHECK(condition, ...)                                                              \
+  do {                                                                                            \
+    if (!(condition)) [[unlikely]] {                                                              \
+      ::dtrain::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                             \
   } while (false)

@@ -1,9 +1,9 @@
 #include "dtrain/core/base/hash.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <xxhash.h>
-
-#include <utility>
 
 namespace dtrain {
 

@@ -27,10 +27,8 @@ class Hasher {
   // Text is preceded by its length, so that "ab","c" and "a","bc" differ.
   void add(std::string_view text);
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  void add(T value) {
-    add(std::as_bytes(std::span(&value, 1)));
-  }
+  requires std::is_arithmetic_v<T>
+  void add(T value) { add(std::as_bytes(std::span(&value, 1))); }
   // Digest of what was added so far.
   std::string hex() const;
 

@@ -1,15 +1,16 @@
 #include "dtrain/core/base/log.h"
 
-#include <fmt/format.h>
-#include <spdlog/sinks/stdout_sinks.h>
-
 #include <memory>
+
+#include <fmt/format.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
 
 namespace dtrain {
 
 void set_up_logging(const std::string& prefix, spdlog::level::level_enum level) {
-  auto logger = std::make_shared<spdlog::logger>("dtrain",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>("dtrain", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   // Information stands alone; a warning or an error says what it is.
   class LevelWord : public spdlog::custom_flag_formatter {
    public:

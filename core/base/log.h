@@ -4,9 +4,9 @@
 // spdlog::info and friends and never set the logger up themselves.
 #pragma once
 
-#include <spdlog/spdlog.h>
-
 #include <string>
+
+#include <spdlog/spdlog.h>
 
 namespace dtrain {
 

@@ -15,7 +15,7 @@ struct AllocatorStats {
   std::uint64_t reserved = 0;        // bytes taken from the system, in use or cached
   std::uint64_t peak_allocated = 0;  // since the start or reset_peak()
   std::uint64_t peak_reserved = 0;
-  std::uint64_t system_calls = 0;    // times that the system was asked for memory
+  std::uint64_t system_calls = 0;  // times that the system was asked for memory
 };
 
 class AllocatorPool;

@@ -22,8 +22,12 @@ std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
 
 namespace {
 
-constexpr std::uint32_t low(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
-constexpr std::uint32_t high(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
+constexpr std::uint32_t low(std::uint64_t x) {
+  return static_cast<std::uint32_t>(x);
+}
+constexpr std::uint32_t high(std::uint64_t x) {
+  return static_cast<std::uint32_t>(x >> 32);
+}
 
 }  // namespace
 
@@ -52,7 +56,9 @@ std::uint64_t RandomSequence::next_u64() {
   return std::uint64_t{next_u32()} << 32 | first;
 }
 
-float RandomSequence::uniform() { return unit_float(next_u32()); }
+float RandomSequence::uniform() {
+  return unit_float(next_u32());
+}
 
 double RandomSequence::uniform_double() {
   return static_cast<double>(next_u64() >> 11) * 0x1p-53;

@@ -17,7 +17,13 @@ std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
 
 // What a stream of numbers is for; separates streams that would otherwise share a key.
 enum class RandomPurpose : std::uint64_t {
-  weights = 1, shuffle, transform, dropout, glyph, synthetic, sampling
+  weights = 1,
+  shuffle,
+  transform,
+  dropout,
+  glyph,
+  synthetic,
+  sampling
 };
 
 class RandomKey {
@@ -61,6 +67,8 @@ class RandomSequence {
 };
 
 // 24 random bits of a word as a float in [0, 1).
-inline float unit_float(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+inline float unit_float(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
 
 }  // namespace dtrain
