@@ -8,8 +8,9 @@ function(dtrain_library name)
   add_library(dtrain::${name} ALIAS ${name})
   target_include_directories(${name} PUBLIC
     $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/include>
-    $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  # System, so that warnings in headers made by protoc stay protoc's.
+  target_include_directories(${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:dtrain_settings>)
   set_property(GLOBAL APPEND PROPERTY DTRAIN_LIBRARIES ${name})
