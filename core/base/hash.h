@@ -37,6 +37,9 @@ class Hasher {
   std::unique_ptr<State> state_;
 };
 
+// 64 bits of the text's digest: a stable number for a name.
+std::uint64_t hash64(std::string_view text);
+
 std::string hash_hex(std::span<const std::byte> bytes);
 
 }  // namespace dtrain

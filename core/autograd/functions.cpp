@@ -1,0 +1,188 @@
+#include "dtrain/core/autograd/functions.h"
+
+#include "dtrain/core/ops/activation.h"
+#include "dtrain/core/ops/dropout.h"
+#include "dtrain/core/ops/elementwise.h"
+#include "dtrain/core/ops/matmul.h"
+#include "dtrain/core/ops/norm.h"
+
+namespace dtrain::functions {
+
+Value linear(Pass& pass, const Value& x, const Parameter& weight, const Parameter* bias) {
+  const Tensor w = pass.weight(weight);
+  const Tensor b = bias != nullptr ? pass.weight(*bias) : Tensor();
+  return pass.record(ops::linear(pass.context(), x.tensor, w, b),
+                     [x, w, &weight, bias](Pass& p, const Tensor& dy) {
+                       if (bias != nullptr) {
+                         p.parameter_gradient(*bias, [&](const Tensor& db) {
+                           ops::linear_backward_bias(p.context(), dy, db);
+                         });
+                       }
+                       p.parameter_gradient(weight, [&](const Tensor& dw) {
+                         ops::linear_backward_weight(p.context(), x.tensor, dy, dw);
+                       });
+                       if (x.needs_gradient()) {
+                         p.add_gradient(x.entry, ops::linear_backward_input(p.context(), dy, w));
+                       }
+                     });
+}
+
+Value conv2d(Pass& pass, const Value& x, const Parameter& weight, const Parameter* bias,
+             const ops::Conv2dOptions& options) {
+  const Tensor w = pass.weight(weight);
+  const Tensor b = bias != nullptr ? pass.weight(*bias) : Tensor();
+  return pass.record(
+      ops::conv2d(pass.context(), x.tensor, w, b, options),
+      [x, w, &weight, bias, options](Pass& p, const Tensor& dy) {
+        if (bias != nullptr) {
+          p.parameter_gradient(
+              *bias, [&](const Tensor& db) { ops::conv2d_backward_bias(p.context(), dy, db); });
+        }
+        p.parameter_gradient(weight, [&](const Tensor& dw) {
+          ops::conv2d_backward_weight(p.context(), x.tensor, dy, dw, options);
+        });
+        if (x.needs_gradient()) {
+          p.add_gradient(x.entry, ops::conv2d_backward_input(p.context(), dy, w, x.shape(),
+                                                             x.tensor.layout(), options));
+        }
+      });
+}
+
+Value batch_norm(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
+                 const RunningStatistics& statistics, float epsilon) {
+  const Tensor gamma = pass.weight(weight);
+  const Tensor beta = pass.weight(bias);
+  if (!pass.training()) {
+    return pass.input(ops::batch_norm_inference(pass.context(), x.tensor, gamma, beta,
+                                                pass.buffer(*statistics.mean),
+                                                pass.buffer(*statistics.variance), epsilon));
+  }
+  const std::int64_t count = x.tensor.elements() / statistics.channels;
+  if (count == 1) {
+    throw ConfigError(fmt::format(
+        "{}: batch norm got one value per channel (a micro-batch of one sample of shape {}): use "
+        "a larger batch.micro, or a batch.global that leaves no single sample in the last batch",
+        weight.name, to_string(x.shape())));
+  }
+  const ops::BatchNormOutput out = ops::batch_norm(pass.context(), x.tensor, gamma, beta, epsilon);
+  pass.add_statistics(statistics, count, out.mean, out.variance);
+  return pass.record(out.y, [x, gamma, mean = out.mean, variance = out.variance, epsilon, &weight,
+                             &bias](Pass& p, const Tensor& dy) {
+    // Both gradients come from one sweep, so both destinations are taken at once.
+    Tensor dx;
+    p.parameter_gradient(weight, [&](const Tensor& dgamma) {
+      p.parameter_gradient(bias, [&](const Tensor& dbeta) {
+        dx = ops::batch_norm_backward(p.context(), x.tensor, dy, gamma, mean, variance, epsilon,
+                                      dgamma, dbeta);
+      });
+    });
+    p.add_gradient(x.entry, std::move(dx));
+  });
+}
+
+namespace {
+
+// An elementwise function whose backward needs its input or its output, and the output's gradient.
+template <typename Forward, typename Backward>
+Value unary(Pass& pass, const Value& x, bool backward_reads_output, Forward forward,
+            Backward backward) {
+  const Tensor y = forward(pass.context(), x.tensor);
+  return pass.record(y, [entry = x.entry, kept = backward_reads_output ? y : x.tensor, backward](
+                            Pass& p, const Tensor& dy) {
+    if (entry >= 0) p.add_gradient(entry, backward(p.context(), kept, dy));
+  });
+}
+
+}  // namespace
+
+Value relu(Pass& pass, const Value& x) {
+  return unary(pass, x, true, ops::relu, ops::relu_backward);
+}
+Value gelu(Pass& pass, const Value& x) {
+  return unary(pass, x, false, ops::gelu, ops::gelu_backward);
+}
+Value sigmoid(Pass& pass, const Value& x) {
+  return unary(pass, x, true, ops::sigmoid, ops::sigmoid_backward);
+}
+Value tanh(Pass& pass, const Value& x) {
+  return unary(pass, x, true, ops::tanh, ops::tanh_backward);
+}
+Value softmax(Pass& pass, const Value& x) {
+  return unary(pass, x, true, ops::softmax, ops::softmax_backward);
+}
+
+Value max_pool2d(Pass& pass, const Value& x, const ops::Pool2dOptions& options) {
+  const ops::MaxPoolOutput out = ops::max_pool2d(pass.context(), x.tensor, options);
+  return pass.record(out.y, [entry = x.entry, shape = x.shape(), index = out.index, options](
+                                Pass& p, const Tensor& dy) {
+    if (entry < 0) return;
+    p.add_gradient(entry, ops::max_pool2d_backward(p.context(), dy, index, shape, options));
+  });
+}
+
+Value avg_pool2d(Pass& pass, const Value& x, const ops::Pool2dOptions& options) {
+  return pass.record(ops::avg_pool2d(pass.context(), x.tensor, options),
+                     [entry = x.entry, shape = x.shape(), options](Pass& p, const Tensor& dy) {
+                       if (entry < 0) return;
+                       p.add_gradient(entry,
+                                      ops::avg_pool2d_backward(p.context(), dy, shape, options));
+                     });
+}
+
+Value adaptive_avg_pool2d(Pass& pass, const Value& x, int out_h, int out_w) {
+  return pass.record(ops::adaptive_avg_pool2d(pass.context(), x.tensor, out_h, out_w),
+                     [entry = x.entry, shape = x.shape()](Pass& p, const Tensor& dy) {
+                       if (entry < 0) return;
+                       p.add_gradient(entry,
+                                      ops::adaptive_avg_pool2d_backward(p.context(), dy, shape));
+                     });
+}
+
+Value dropout(Pass& pass, const Value& x, float p, const RandomSite& site) {
+  if (!pass.training() || p == 0) return x;
+  const RandomKey key = pass.random_key(site);
+  return pass.record(ops::dropout(pass.context(), x.tensor, p, key, pass.positions()),
+                     [entry = x.entry, p, key](Pass& pass_, const Tensor& dy) {
+                       if (entry < 0) return;
+                       pass_.add_gradient(
+                           entry, ops::dropout(pass_.context(), dy, p, key, pass_.positions()));
+                     });
+}
+
+Value reshape(Pass& pass, const Value& x, const Shape& shape) {
+  const Tensor plain = ops::to_layout(pass.context(), x.tensor, Layout{});
+  return pass.record(plain.reshape(shape),
+                     [entry = x.entry, before = x.shape()](Pass& p, const Tensor& dy) {
+                       p.add_gradient(entry, dy.reshape(before));
+                     });
+}
+
+Value flatten(Pass& pass, const Value& x) {
+  return reshape(pass, x, {x.shape()[0], x.shape().elements_per_row()});
+}
+
+Value add(Pass& pass, const Value& a, const Value& b) {
+  return pass.record(ops::add(pass.context(), a.tensor, b.tensor),
+                     [a_entry = a.entry, b_entry = b.entry, a_shape = a.shape(),
+                      b_shape = b.shape()](Pass& p, const Tensor& dy) {
+                       if (a_entry >= 0)
+                         p.add_gradient(a_entry, ops::sum_to_shape(p.context(), dy, a_shape));
+                       if (b_entry >= 0)
+                         p.add_gradient(b_entry, ops::sum_to_shape(p.context(), dy, b_shape));
+                     });
+}
+
+Value multiply(Pass& pass, const Value& a, const Value& b) {
+  return pass.record(
+      ops::multiply(pass.context(), a.tensor, b.tensor), [a, b](Pass& p, const Tensor& dy) {
+        const auto give = [&](const Value& to, const Value& other) {
+          if (!to.needs_gradient()) return;
+          const Tensor product = ops::multiply(p.context(), dy, other.tensor);
+          p.add_gradient(to.entry, ops::sum_to_shape(p.context(), product, to.shape()));
+        };
+        give(a, b);
+        give(b, a);
+      });
+}
+
+}  // namespace dtrain::functions

@@ -1,0 +1,124 @@
+#include "dtrain/core/autograd/pass.h"
+
+#include <algorithm>
+
+namespace dtrain {
+
+Pass::Pass(OpContext& context, const PassMemory& memory, PassOptions options)
+    : context_(context),
+      memory_(memory),
+      options_(std::move(options)),
+      uses_(memory.parameters.size()),
+      contributions_(memory.parameters.size()),
+      finished_(memory.parameters.size()) {
+  // Statistic sums are added to, never written: they start at zero with the first micro-batch.
+  if (options_.training && !options_.accumulate && !memory_.gradients.empty()) {
+    std::ranges::fill(memory_.gradients.subspan(memory_.weights.size()), 0.0F);
+  }
+}
+
+Tensor Pass::weight(const Parameter& parameter) {
+  ++uses_[parameter.index];
+  // Tensors do not carry constness; operators never write to their inputs.
+  return Tensor::wrap(const_cast<float*>(memory_.weights.data()) + parameter.offset,
+                      parameter.shape, DType::f32);
+}
+
+Tensor Pass::buffer(const Buffer& buffer) const {
+  return Tensor::wrap(const_cast<float*>(memory_.buffers.data()) + buffer.offset, buffer.shape,
+                      DType::f32);
+}
+
+Tensor Pass::gradient_view(const Parameter& parameter) const {
+  return Tensor::wrap(memory_.gradients.data() + parameter.offset, parameter.shape, DType::f32);
+}
+
+Value Pass::record(Tensor output, Backward backward) {
+  if (!options_.training) return {std::move(output), -1};
+  tape_.push_back({std::move(backward), output.shape(), Tensor()});
+  return {std::move(output), static_cast<int>(tape_.size()) - 1};
+}
+
+void Pass::add_gradient(int entry, Tensor gradient) {
+  if (entry < 0) return;
+  DTRAIN_CHECK(gradient.shape() == tape_[entry].shape,
+               "gradient of shape {} for a value of shape {}", to_string(gradient.shape()),
+               to_string(tape_[entry].shape));
+  Tensor& sum = tape_[entry].gradient;
+  if (sum.elements() == 0) {
+    sum = std::move(gradient);
+    return;
+  }
+  gradient = ops::to_layout(context_, gradient, sum.layout());
+  // Two inputs of one operation may have been given the same tensor: that one is not added to.
+  if (sum.shared()) {
+    sum = ops::add(context_, sum, gradient);
+  } else {
+    ops::add_in_place(sum, gradient);
+  }
+}
+
+void Pass::contributed(const Parameter& parameter) {
+  DTRAIN_CHECK(uses_[parameter.index] > 0, "{}: more gradients than uses", parameter.name);
+  ++contributions_[parameter.index];
+  if (--uses_[parameter.index] == 0) finish(parameter.index);
+}
+
+void Pass::finish(int parameter) {
+  DTRAIN_CHECK(!finished_[parameter], "{}: finished twice", memory_.parameters[parameter]->name);
+  finished_[parameter] = true;
+  if (options_.finished) options_.finished(parameter);
+}
+
+void Pass::add_statistics(const RunningStatistics& statistics, std::int64_t count,
+                          const Tensor& mean, const Tensor& variance) {
+  float* const sums = memory_.gradients.data() + statistics.sums_offset;
+  const float n = static_cast<float>(count);
+  // A single value has no unbiased variance; layers refuse it before they come here.
+  const float unbias = n / (n - 1);
+  sums[0] += n;
+  for (std::int64_t c = 0; c < statistics.channels; ++c) {
+    sums[1 + c] += n * mean.data<float>()[c];
+    sums[1 + statistics.channels + c] += n * (variance.data<float>()[c] * unbias);
+  }
+}
+
+RandomKey Pass::random_key(const RandomSite& site) {
+  if (calls_.size() <= static_cast<std::size_t>(site.index)) calls_.resize(site.index + 1);
+  const int call = calls_[site.index]++;
+  return options_.key.fork(RandomPurpose::dropout, site.index)
+      .fork(static_cast<std::uint64_t>(call), static_cast<std::uint64_t>(options_.batch));
+}
+
+void Pass::backward(const Value& output, Tensor gradient) {
+  DTRAIN_CHECK(output.needs_gradient(), "backward from a value that depends on no operation");
+  add_gradient(output.entry, std::move(gradient));
+  while (!tape_.empty()) {
+    // Taken off the tape first, so that what it holds is freed as soon as it has run.
+    const Entry entry = std::move(tape_.back());
+    tape_.pop_back();
+    if (entry.gradient.elements() > 0) entry.backward(*this, entry.gradient);
+  }
+  for (const Parameter* parameter : memory_.parameters) {
+    if (finished_[parameter->index]) continue;
+    if (contributions_[parameter->index] == 0 && !options_.accumulate) {
+      std::ranges::fill(gradient_view(*parameter).values<float>(), 0.0F);
+    }
+    finish(parameter->index);
+  }
+}
+
+std::vector<int> Pass::unused_parameters() const {
+  std::vector<int> unused;
+  for (std::size_t i = 0; i < contributions_.size(); ++i) {
+    if (contributions_[i] == 0) unused.push_back(static_cast<int>(i));
+  }
+  return unused;
+}
+
+void finish_empty(const PassMemory& memory, const std::function<void(int)>& finished) {
+  std::ranges::fill(memory.gradients, 0.0F);
+  for (const Parameter* parameter : memory.parameters) finished(parameter->index);
+}
+
+}  // namespace dtrain

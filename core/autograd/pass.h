@@ -1,0 +1,128 @@
+// One forward and backward of one micro-batch.
+//
+// A Pass owns the tape. What it reads (weights, buffers) and where it leaves gradients are its
+// arguments, and the model is an immutable description, so any number of passes run side by side
+// over one model: lanes of a process, or replicas.
+//
+//   Pass pass(context, layout_views, {.training = true, ...});
+//   Value y = model.forward(pass, pass.input(batch.inputs));
+//   pass.backward(y, loss.backward(...));   // calls `finished` once per parameter
+//
+// Note [Finished gradients]: within a backward, the gradient of each parameter is finished exactly
+// once: when the last of its uses has contributed, in reverse topological order, or at the end for
+// a parameter that the loss does not reach, whose gradient is zero. What is finished is final: the
+// Reducer may send it on while the backward goes on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "dtrain/core/autograd/parameter.h"
+#include "dtrain/core/autograd/value.h"
+#include "dtrain/core/ops/context.h"
+#include "dtrain/core/ops/elementwise.h"
+#include "dtrain/core/random/philox.h"
+
+namespace dtrain {
+
+// Memory that a pass works on, by arena offset. The spans outlive the pass.
+struct PassMemory {
+  std::span<const float> weights;
+  std::span<const float> buffers;
+  std::span<float> gradients;  // with the statistic sums at its end; empty if none
+  std::span<const Parameter* const> parameters;  // in arena order
+};
+
+struct PassOptions {
+  bool training = true;
+  // Later micro-batches of a virtual rank add to the gradients, in order; the first one writes.
+  bool accumulate = false;
+  RandomKey key{0};  // of the recipe's seed
+  std::int64_t batch = 0;
+  std::span<const std::int64_t> positions;  // [n] of the samples in the global batch
+  // Told of each finished parameter (its index); see Note [Finished gradients].
+  std::function<void(int)> finished;
+};
+
+class Pass {
+ public:
+  using Backward = std::function<void(Pass& pass, const Tensor& dy)>;
+
+  Pass(OpContext& context, const PassMemory& memory, PassOptions options);
+
+  OpContext& context() { return context_; }
+  bool training() const { return options_.training; }
+
+  // A value without gradient.
+  Value input(Tensor tensor) const { return {std::move(tensor), -1}; }
+
+  // The parameter's weights; counts one use, which must contribute one gradient.
+  Tensor weight(const Parameter& parameter);
+  Tensor buffer(const Buffer& buffer) const;
+
+  // Puts an operation on the tape. `backward` gets the gradient of the output and passes gradients
+  // on through add_gradient and parameter_gradient.
+  Value record(Tensor output, Backward backward);
+
+  // Adds to the gradient of the value that tape entry `entry` made (Value::entry of an operation's
+  // input); ignored where no gradient flows. By entry, not by value, so that an operation whose
+  // backward does not read its input does not keep it alive.
+  void add_gradient(int entry, Tensor gradient);
+
+  // Adds one use's gradient: write(destination) fills a tensor of the parameter's shape.
+  template <typename Write>
+  void parameter_gradient(const Parameter& parameter, Write&& write) {
+    const bool adds = options_.accumulate || contributions_[parameter.index] > 0;
+    const Tensor in_arena = gradient_view(parameter);
+    if (adds) {
+      const Tensor part =
+          Tensor::empty(parameter.shape, DType::f32, context_.allocator(), parameter.name);
+      write(part);
+      ops::add_in_place(in_arena, part);
+    } else {
+      write(in_arena);
+    }
+    contributed(parameter);
+  }
+
+  // Adds a batch's statistics per channel; see Note [Running statistics]. variance is biased.
+  void add_statistics(const RunningStatistics& statistics, std::int64_t count, const Tensor& mean,
+                      const Tensor& variance);
+
+  // Key and positions of one dropout call.
+  RandomKey random_key(const RandomSite& site);
+  std::span<const std::int64_t> positions() const { return options_.positions; }
+
+  // Runs the tape backwards from `output` with its gradient. Once per pass.
+  void backward(const Value& output, Tensor gradient);
+
+  // Parameters that got no contribution in backward().
+  std::vector<int> unused_parameters() const;
+
+ private:
+  struct Entry {
+    Backward backward;
+    Shape shape;  // of the output
+    Tensor gradient;
+  };
+  Tensor gradient_view(const Parameter& parameter) const;
+  void contributed(const Parameter& parameter);
+  void finish(int parameter);
+
+  OpContext& context_;
+  PassMemory memory_;
+  PassOptions options_;
+  std::vector<Entry> tape_;
+  std::vector<int> uses_;           // [parameter] uses in forward that have not contributed yet
+  std::vector<int> contributions_;  // [parameter]
+  std::vector<bool> finished_;      // [parameter]
+  std::vector<int> calls_;          // [random site]
+};
+
+// What a virtual rank without samples leaves: zero gradients and sums, each parameter finished.
+void finish_empty(const PassMemory& memory, const std::function<void(int)>& finished);
+
+}  // namespace dtrain

@@ -1,0 +1,101 @@
+// Where each parameter stands: parameters, gradients and optimizer state are each one contiguous
+// block with the same offsets, so that a gradient bucket is a slice and an update is one sweep.
+//
+//   ArenaLayout layout(model);                    // once; names and places the model's parameters
+//   ParameterArena arena(layout);
+//   initialize(arena, RandomKey(seed));
+//
+// Parameters lie in reverse of registration order, which is the order in which backward finishes
+// them, each on a 64-byte border. Behind them, in gradient arenas only, lie the sums of running
+// statistics (Note [Running statistics]).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtrain/core/autograd/parameter.h"
+#include "dtrain/core/nn/module.h"
+#include "dtrain/core/random/philox.h"
+
+namespace dtrain {
+
+class ArenaLayout {
+ public:
+  // Assigns names, indices and offsets to the descriptions inside `model`, which must outlive it.
+  explicit ArenaLayout(Module& model);
+
+  // In arena order; parameters()[i]->index == i.
+  std::span<const Parameter* const> parameters() const { return parameters_; }
+  std::span<const Buffer* const> buffers() const { return buffers_; }
+  std::span<const RunningStatistics* const> statistics() const { return statistics_; }
+
+  std::int64_t weight_elements() const { return weight_elements_; }  // with padding
+  std::int64_t buffer_elements() const { return buffer_elements_; }
+  // Weights, then statistic sums.
+  std::int64_t gradient_elements() const { return gradient_elements_; }
+  std::int64_t parameter_count() const;  // learned numbers, without padding
+
+  // Digest of names, shapes and offsets.
+  std::string digest() const;
+
+ private:
+  void collect(Module& module, const std::string& prefix, int& random_sites);
+
+  std::vector<const Parameter*> parameters_;
+  std::vector<const Buffer*> buffers_;
+  std::vector<const RunningStatistics*> statistics_;
+  std::vector<Parameter*> found_;  // in registration order
+  std::vector<RunningStatistics*> found_statistics_;
+  std::int64_t weight_elements_ = 0;
+  std::int64_t buffer_elements_ = 0;
+  std::int64_t gradient_elements_ = 0;
+};
+
+// Zeroed floats on a 64-byte border.
+class FloatBlock {
+ public:
+  explicit FloatBlock(std::int64_t elements);
+  std::span<float> values() { return {values_.get(), size_}; }
+  std::span<const float> values() const { return {values_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(float* values) const;
+  };
+  std::unique_ptr<float[], Free> values_;
+  std::size_t size_;
+};
+
+// The values of a replica: weights and buffers.
+class ParameterArena {
+ public:
+  explicit ParameterArena(const ArenaLayout& layout);
+
+  const ArenaLayout& layout() const { return *layout_; }
+  std::span<float> weights() { return weights_.values(); }
+  std::span<const float> weights() const { return weights_.values(); }
+  std::span<float> buffers() { return buffers_.values(); }
+  std::span<const float> buffers() const { return buffers_.values(); }
+  std::span<float> weight(const Parameter& parameter);
+  std::span<float> buffer(const Buffer& buffer);
+
+  // XXH3-128 of all parameters and buffers in name order.
+  std::string digest() const;
+
+ private:
+  const ArenaLayout* layout_;
+  FloatBlock weights_;
+  FloatBlock buffers_;
+};
+
+// Fills weights by each parameter's scheme and buffers by their initial value. A parameter's
+// numbers depend on the key and its name only.
+void initialize(ParameterArena& arena, RandomKey seed);
+
+// Moves the running statistics once, from the pooled sums at the end of a reduced gradient arena.
+void update_running_statistics(ParameterArena& arena, std::span<const float> gradients);
+
+}  // namespace dtrain

@@ -1,0 +1,62 @@
+#include "dtrain/core/nn/layers.h"
+
+namespace dtrain {
+
+namespace {
+
+// Zero weights mean a zero layer: its bias follows. Every other scheme leaves the bias PyTorch's.
+InitScheme bias_scheme(InitScheme init) {
+  return init == InitScheme::zeros ? InitScheme::zeros : InitScheme::uniform_fan_in;
+}
+
+}  // namespace
+
+Linear::Linear(std::int64_t in, std::int64_t out, bool bias, InitScheme init)
+    : weight_(add_parameter("weight", {out, in}, init, in)),
+      bias_(bias ? &add_parameter("bias", {out}, bias_scheme(init), in, true) : nullptr) {}
+
+Value Linear::forward(Pass& pass, const Value& x) const {
+  return functions::linear(pass, x, weight_, bias_);
+}
+
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, int kernel, ops::Conv2dOptions options, bool bias,
+               InitScheme init)
+    : options_(options),
+      weight_(add_parameter("weight", {out, in / options.groups, kernel, kernel}, init,
+                            in / options.groups * kernel * kernel)),
+      bias_(bias ? &add_parameter("bias", {out}, bias_scheme(init),
+                                  in / options.groups * kernel * kernel, true)
+                 : nullptr) {
+  DTRAIN_CHECK(in % options.groups == 0 && out % options.groups == 0,
+               "{} input and {} output channels in {} groups", in, out, options.groups);
+}
+
+Value Conv2d::forward(Pass& pass, const Value& x) const {
+  return functions::conv2d(pass, x, weight_, bias_, options_);
+}
+
+BatchNorm::BatchNorm(std::int64_t channels, float epsilon, float momentum)
+    : epsilon_(epsilon),
+      weight_(add_parameter("weight", {channels}, InitScheme::ones, 0, true)),
+      bias_(add_parameter("bias", {channels}, InitScheme::zeros, 0, true)),
+      running_mean_(add_buffer("running_mean", {channels}, 0)),
+      running_variance_(add_buffer("running_var", {channels}, 1)),
+      statistics_(add_running_statistics(running_mean_, running_variance_, momentum)) {}
+
+Value BatchNorm::forward(Pass& pass, const Value& x) const {
+  return functions::batch_norm(pass, x, weight_, bias_, statistics_, epsilon_);
+}
+
+Dropout::Dropout(float p) : p_(p), site_(add_random_site()) {}
+
+Value Dropout::forward(Pass& pass, const Value& x) const {
+  return functions::dropout(pass, x, p_, site_);
+}
+
+Value Sequential::forward(Pass& pass, const Value& x) const {
+  Value value = x;
+  for (const Module* step : steps_) value = step->forward(pass, value);
+  return value;
+}
+
+}  // namespace dtrain

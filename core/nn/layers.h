@@ -1,0 +1,76 @@
+// The layers that models are built of. Names, shapes and defaults of parameters are PyTorch's.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "dtrain/core/nn/module.h"
+
+namespace dtrain {
+
+// y = x w^T + b. x: [N, in], y: [N, out].
+class Linear final : public Module {
+ public:
+  Linear(std::int64_t in, std::int64_t out, bool bias = true,
+         InitScheme init = InitScheme::uniform_fan_in);
+  Value forward(Pass& pass, const Value& x) const override;
+
+ private:
+  Parameter& weight_;
+  Parameter* bias_;
+};
+
+// x: [N, H, W, in], y: [N, H', W', out]; weight [out, in / groups, kernel, kernel].
+class Conv2d final : public Module {
+ public:
+  Conv2d(std::int64_t in, std::int64_t out, int kernel, ops::Conv2dOptions options = {},
+         bool bias = true, InitScheme init = InitScheme::uniform_fan_in);
+  Value forward(Pass& pass, const Value& x) const override;
+
+ private:
+  ops::Conv2dOptions options_;
+  Parameter& weight_;
+  Parameter* bias_;
+};
+
+// Over all axes but the last: BatchNorm1d and 2d of PyTorch in one.
+class BatchNorm final : public Module {
+ public:
+  explicit BatchNorm(std::int64_t channels, float epsilon = 1e-5F, float momentum = 0.1F);
+  Value forward(Pass& pass, const Value& x) const override;
+
+ private:
+  float epsilon_;
+  Parameter& weight_;
+  Parameter& bias_;
+  Buffer& running_mean_;
+  Buffer& running_variance_;
+  RunningStatistics& statistics_;
+};
+
+class Dropout final : public Module {
+ public:
+  explicit Dropout(float p);
+  Value forward(Pass& pass, const Value& x) const override;
+
+ private:
+  float p_;
+  RandomSite& site_;
+};
+
+// Modules one after the other, named "0", "1", ... or as given.
+class Sequential final : public Module {
+ public:
+  template <typename Child, typename... Arguments>
+  Child& append(const std::string& name, Arguments&&... arguments) {
+    Child& child = add<Child>(name, std::forward<Arguments>(arguments)...);
+    steps_.push_back(&child);
+    return child;
+  }
+  Value forward(Pass& pass, const Value& x) const override;
+
+ private:
+  std::vector<const Module*> steps_;
+};
+
+}  // namespace dtrain

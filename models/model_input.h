@@ -1,0 +1,16 @@
+// What a model is told about the data it will see.
+#pragma once
+
+#include <cstdint>
+
+#include "dtrain/core/tensor/shape.h"
+
+namespace dtrain {
+
+struct ModelInput {
+  Shape shape;               // of one sample: [features] or [H, W, C]
+  std::int64_t classes = 0;  // of label targets; 0 where targets are numbers
+  Shape target;              // of one sample's target where targets are numbers
+};
+
+}  // namespace dtrain

@@ -1,0 +1,54 @@
+// Everything about a run that follows from recipe and placement before a step is made: checked
+// once by the launcher, printed by `dtrain check`, and made again by every rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtrain/core/nn/arena.h"
+#include "dtrain/data/batch_plan.h"
+#include "dtrain/data/dataset.h"
+#include "dtrain/parallel/reduce/bucket_plan.h"
+#include "dtrain/parallel/train/registry.h"
+
+namespace dtrain {
+
+struct RunPlan {
+  std::unique_ptr<Dataset> train_data;
+  std::unique_ptr<Dataset> validation_data;  // null if the recipe has none
+  std::unique_ptr<Module> model;
+  std::unique_ptr<ArenaLayout> layout;
+  BatchPlan batches;
+  BatchPlan validation_batches;
+  std::int64_t epochs = 0;  // 0 if the recipe counts steps
+  std::int64_t steps = 0;   // optimizer steps of the whole run
+  BucketPlan buckets;
+  int ranks = 1;
+  int cores = 1;  // of a process
+  int lanes = 1;  // virtual ranks that a process runs side by side
+  // Bytes of one process: weights, optimizer state, gradient arenas (shared memory), and what the
+  // activations of its lanes were estimated at.
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t optimizer_bytes = 0;
+  std::uint64_t gradient_bytes = 0;
+  std::uint64_t activation_bytes = 0;
+  std::vector<std::string> warnings;  // idle cores, oversubscription, ...
+};
+
+// Opens the data, builds the model, and checks that recipe and placement fit together: sizes of
+// model and data, loss and targets, R <= V, cores. Throws ConfigError or DataError. `local_ranks`
+// is the number of processes on this machine.
+RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int local_ranks);
+
+// One row of the model table: a parameter or buffer, in registration order.
+struct ModelRow {
+  std::string name;
+  Shape shape;
+  std::int64_t elements = 0;
+  bool buffer = false;
+};
+std::vector<ModelRow> model_table(const ArenaLayout& layout);
+
+}  // namespace dtrain
