@@ -6,9 +6,11 @@
 // checkpoints and perhaps a .tmp folder, which the next writer removes.
 //
 //   CheckpointWriter writer(folder, {.keep_last = 3, .keep_best = 1, .run_id = id});
-//   writer.save(std::move(snapshot));           // returns at once; a thread writes
-//   writer.wait();                              // throws what went wrong
-//   auto newest = find_newest_checkpoint(folder);
+//   CheckpointSnapshot snapshot = writer.take_snapshot();   // its buffers are those of an earlier
+//   save snapshot.model.resize(1); snapshot.model[0].assign("fc1.weight", DType::f32, shape,
+//   bytes); snapshot.state.set_step(100); ... writer.save(std::move(snapshot));           //
+//   returns at once; a thread writes writer.wait();                              // throws what
+//   went wrong auto newest = find_newest_checkpoint(folder);
 //
 // Only global rank 0 touches these files.
 #pragma once
@@ -17,6 +19,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +36,10 @@ struct CheckpointSnapshot {
     DType dtype = DType::f32;
     Shape shape;
     std::vector<std::byte> bytes;
+
+    // Copies into the buffer that the tensor has, where it is large enough.
+    void assign(std::string_view new_name, DType new_dtype, const Shape& new_shape,
+                std::span<const std::byte> new_bytes);
   };
   std::vector<OwnedTensor> model;
   std::vector<OwnedTensor> optimizer;
@@ -42,20 +49,25 @@ struct CheckpointSnapshot {
 };
 
 struct CheckpointOptions {
-  int keep_last = 3;
+  int keep_last = 3;  // at least 1
   int keep_best = 1;
   bool warn_only = false;  // on_save_error: warn
-  std::string run_id;
+  std::string run_id;      // not empty
 };
 
 class CheckpointWriter {
  public:
   // `folder` is runs/NAME/checkpoints; made if missing. Removes .tmp folders left by a crash.
+  // Throws CheckpointError, also where another process has a writer for this folder.
   CheckpointWriter(std::filesystem::path folder, CheckpointOptions options);
   ~CheckpointWriter();  // finishes what was started; errors were for wait()
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
+  // The snapshot of the last save, to be filled again: its buffers are mapped already, so that a
+  // save costs a step the copy alone, and all saves together one copy of the tensors. Tensors stand
+  // as they were left; `state` and `validation_loss` are empty. Waits for that save to be written.
+  CheckpointSnapshot take_snapshot();
   // Hands the snapshot to the writing thread; waits only if an earlier one is still being written.
   // Throws the error of an earlier save (unless warn_only, which logs it).
   void save(CheckpointSnapshot snapshot);
@@ -72,31 +84,43 @@ class CheckpointWriter {
 // "step-00000100".
 std::string checkpoint_name(std::int64_t step);
 
-// Steps of complete-looking checkpoints, in numeric order; names that do not parse are ignored.
+// The step of such a name, exactly as checkpoint_name spells it; nothing otherwise.
+std::optional<std::int64_t> step_of_checkpoint_name(std::string_view name);
+
+// Steps of complete-looking checkpoints (they have a MANIFEST), in numeric order; names that do not
+// parse are ignored. Empty if there is no such folder.
 std::vector<std::int64_t> list_checkpoints(const std::filesystem::path& folder);
 
-// Compares sizes and digests with MANIFEST. Throws CheckpointError naming the file that differs.
+// Compares sizes and digests with MANIFEST, and the step in state.pb with the folder's name. Throws
+// CheckpointError naming the file that differs.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
 
 // The highest step that verifies; damaged ones are reported with a warning and passed over.
 std::optional<std::filesystem::path> find_newest_checkpoint(const std::filesystem::path& folder);
 
 // The checkpoint that `path` means: a checkpoint folder, or a run or checkpoints folder whose
-// newest it is. Throws CheckpointError if there is none.
+// newest it is. It verifies. Throws CheckpointError if there is none.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
+// The weights that `path` means: a safetensors file, or model.safetensors of resolve_checkpoint.
+std::filesystem::path resolve_weights(const std::filesystem::path& path);
+
+// state.pb of a checkpoint folder. Throws CheckpointError naming file and field.
 checkpoint::RunState read_run_state(const std::filesystem::path& checkpoint);
 
-// Loads named tensors in place. Names with a common foreign prefix ("module.") are stripped with
-// one notice if that makes all match. Throws CheckpointError that counts missing, unexpected and
-// misshaped names; with strict = false loads what matches and lists what does not; nothing matched
-// is always an error. Returns the number loaded.
+// Where load_tensors puts a tensor.
 struct TensorTarget {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
   std::span<std::byte> bytes;
 };
+
+// Loads named tensors in place. A prefix that all names of the file share ("module.") is stripped,
+// with one notice, where that makes more of them match. F16 and BF16 are widened to an f32 target.
+// Throws CheckpointError that counts missing, unexpected and misshaped names, before any target
+// changes; with strict = false loads what matches and lists what does not; nothing matched is
+// always an error. Returns the number loaded.
 int load_tensors(const std::filesystem::path& safetensors, std::span<const TensorTarget> targets,
                  bool strict);
 

@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "dtrain/core/base/error.h"
+#include "dtrain/core/checkpoint/checkpoint.h"
+
+namespace dtrain {
+namespace fs = std::filesystem;
+
+namespace {
+
+using TargetsByName = std::map<std::string_view, const TensorTarget*>;
+
+// Names that a message lists of each kind.
+constexpr std::size_t listed_names = 5;
+
+class NameList {
+ public:
+  void add(std::string text) {
+    if (count_++ < listed_names) {
+      if (!text_.empty()) text_ += ", ";
+      text_ += std::move(text);
+    }
+  }
+  std::size_t count() const { return count_; }
+  // "2 missing ('a', 'b')", or "0 missing".
+  std::string describe(std::string_view what) const {
+    if (count_ == 0) return fmt::format("0 {}", what);
+    const std::string more =
+        count_ > listed_names ? fmt::format(", and {} more", count_ - listed_names) : "";
+    return fmt::format("{} {} ({}{})", count_, what, text_, more);
+  }
+
+ private:
+  std::size_t count_ = 0;
+  std::string text_;
+};
+
+std::size_t count_matches(const SafetensorsFile& file, const TargetsByName& targets,
+                          std::size_t stripped) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(file.entries(), [&](const TensorEntry& entry) {
+        return targets.contains(std::string_view(entry.name).substr(stripped));
+      }));
+}
+
+// The part of the names, up to a dot and shared by all of the file, without which most of them
+// match; empty where the names match as they are at least as well. Wrappers of a model put such
+// parts before the names.
+std::string_view foreign_prefix(const SafetensorsFile& file, const TargetsByName& targets) {
+  if (file.entries().empty()) return "";
+  std::string_view common = file.entries().front().name;
+  for (const TensorEntry& entry : file.entries()) {
+    const auto [end, other] = std::ranges::mismatch(common, entry.name);
+    common = common.substr(0, static_cast<std::size_t>(end - common.begin()));
+  }
+  std::string_view best;
+  std::size_t best_matches = count_matches(file, targets, 0);
+  for (std::size_t dot = common.find('.'); dot != common.npos; dot = common.find('.', dot + 1)) {
+    const std::size_t matches = count_matches(file, targets, dot + 1);
+    if (matches > best_matches) {
+      best = common.substr(0, dot + 1);
+      best_matches = matches;
+    }
+  }
+  return best;
+}
+
+bool can_widen(DType from, DType to) {
+  return to == DType::f32 && (from == DType::f16 || from == DType::bf16);
+}
+
+template <typename Half>
+void widen(std::span<const std::byte> from, std::span<std::byte> to) {
+  for (std::size_t i = 0; i < from.size() / sizeof(Half); ++i) {
+    Half half;
+    std::memcpy(&half, from.data() + i * sizeof(Half), sizeof half);
+    const float value = to_float(half);
+    std::memcpy(to.data() + i * sizeof value, &value, sizeof value);
+  }
+}
+
+void load_one(const SafetensorsFile& file, const TensorEntry& entry, const TensorTarget& target) {
+  if (entry.dtype == target.dtype) {
+    file.read(entry, target.bytes);
+    return;
+  }
+  std::vector<std::byte> halves(entry.end - entry.begin);
+  file.read(entry, halves);
+  if (entry.dtype == DType::bf16) {
+    widen<bfloat16>(halves, target.bytes);
+  } else {
+    widen<float16>(halves, target.bytes);
+  }
+}
+
+}  // namespace
+
+int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targets, bool strict) {
+  TargetsByName by_name;
+  for (const TensorTarget& target : targets) {
+    DTRAIN_CHECK(by_name.emplace(target.name, &target).second, "two targets are named {}",
+                 target.name);
+    DTRAIN_CHECK(target.bytes.size() ==
+                     static_cast<std::uint64_t>(target.shape.elements()) * size_of(target.dtype),
+                 "target {} of shape {} has {} bytes", target.name, to_string(target.shape),
+                 target.bytes.size());
+  }
+  const SafetensorsFile file(safetensors);
+  const std::string_view prefix = foreign_prefix(file, by_name);
+
+  struct Match {
+    const TensorEntry* entry;
+    const TensorTarget* target;
+  };
+  std::vector<Match> matches;
+  NameList unexpected, misshaped, missing;
+  for (const TensorEntry& entry : file.entries()) {
+    const auto found = by_name.find(std::string_view(entry.name).substr(prefix.size()));
+    if (found == by_name.end()) {
+      unexpected.add(quoted_tensor_name(entry.name));
+      continue;
+    }
+    const TensorTarget& target = *found->second;
+    by_name.erase(found);
+    if (entry.shape == target.shape &&
+        (entry.dtype == target.dtype || can_widen(entry.dtype, target.dtype))) {
+      matches.push_back({&entry, &target});
+    } else {
+      misshaped.add(fmt::format("{}: file {} {}, model {} {}", quoted_tensor_name(target.name),
+                                to_string(entry.dtype), to_string(entry.shape),
+                                to_string(target.dtype), to_string(target.shape)));
+    }
+  }
+  for (const auto& [name, target] : by_name) missing.add(quoted_tensor_name(name));
+
+  const std::string differences = fmt::format(
+      "{}, {}, {}", missing.describe("missing"), unexpected.describe("unexpected"),
+      misshaped.describe(misshaped.count() == 1 ? "shape mismatch" : "shape mismatches"));
+  const bool all = missing.count() + unexpected.count() + misshaped.count() == 0;
+  if (matches.empty() && !(all && targets.empty())) {
+    throw CheckpointError(safetensors.string(), "no tensor matches the model: " + differences);
+  }
+  if (strict && !all) {
+    throw CheckpointError(safetensors.string(),
+                          fmt::format("tensors do not match the model: {}; strict: false loads the "
+                                      "{} that match",
+                                      differences, matches.size()));
+  }
+  if (!prefix.empty()) {
+    spdlog::info("{}: names are read without their prefix '{}'", safetensors.string(), prefix);
+  }
+  for (const Match& match : matches) load_one(file, *match.entry, *match.target);
+  if (!all) {
+    spdlog::warn("{}: loaded {} of {} tensors; the rest keep their initial values: {}",
+                 safetensors.string(), matches.size(), targets.size(), differences);
+  }
+  return static_cast<int>(matches.size());
+}
+
+}  // namespace dtrain
