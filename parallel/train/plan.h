@@ -16,8 +16,8 @@
 namespace dtrain {
 
 struct RunPlan {
-  std::unique_ptr<Dataset> train_data;
-  std::unique_ptr<Dataset> validation_data;  // null if the recipe has none
+  std::shared_ptr<const Dataset> train_data;
+  std::shared_ptr<const Dataset> validation_data;  // null if the recipe has none
   std::unique_ptr<Module> model;
   std::unique_ptr<ArenaLayout> layout;
   BatchPlan batches;
