@@ -1,10 +1,12 @@
 // A Communicator connects the R ranks of a group: threads (local), processes of a node (shared
-// memory), later MPI, Gloo and NCCL. A group of one is a no-op, never a special case for the caller.
+// memory), later MPI, Gloo and NCCL. A group of one is a no-op, never a special case for the
+// caller.
 //
 // Collectives are called by all ranks in the same order. Each is put on a stream and returns a
 // Work: on an InlineStream it has run when the call returns; on a QueueStream it runs beside the
 // caller. One communicator's collectives never run on two streams at once: whoever changes the
-// stream waits for the last Work first.
+// stream waits for the last Work first. The communicator, the memory and the spans given to a
+// collective must outlive its Work.
 //
 //   auto memory = comm->allocate(bytes);                     // memory that peers can read
 //   TreeSum sum = plan_tree_sum(tree, ranks, lanes);
@@ -71,13 +73,16 @@ struct TreeSum {
 // What a communicator did so far.
 struct CommStats {
   std::uint64_t collectives = 0;
-  std::uint64_t bytes = 0;           // payload of all collectives
-  std::uint64_t tree_sums = 0;       // gradient reductions, by bucket
+  std::uint64_t bytes = 0;      // payload of all collectives
+  std::uint64_t tree_sums = 0;  // gradient reductions, by bucket
+  std::string transport;        // and its memory: "shm: 2 x 12.5 MiB + 1.1 MiB control"
 };
 
 // Options of a group; the same on all ranks.
 struct CommOptions {
-  double timeout = 600;  // seconds that a rank may wait for the others in a collective
+  double timeout = 600;         // seconds that a rank may wait for the others in a collective
+  double connect_timeout = 60;  // seconds that a rank may wait for the others to come at all
+  std::string name = "world";   // tells the groups that meet in one store apart
 };
 
 class Communicator {
@@ -89,14 +94,15 @@ class Communicator {
   int size() const { return size_; }
 
   // Collective. Memory for tree_sum and all_reduce; each rank may ask for another size. Reserved
-  // up front: it fails here (DeviceError with size, free memory and remedy), never by SIGBUS.
+  // up front: it fails here (DeviceError with size, free memory and remedy, on all ranks), never by
+  // SIGBUS. Blocks the caller; no collective may be under way.
   virtual std::unique_ptr<SharedMemory> allocate(std::size_t bytes) = 0;
 
   // Sums `count` floats, starting `first` floats behind each partial's offset, in the order of the
   // tree, into `result` of every rank's memory. Inputs may be overwritten.
   // See Note [Order of sums].
-  virtual Work tree_sum(Stream& stream, SharedMemory& memory, const TreeSum& sum,
-                        std::size_t first, std::size_t count) = 0;
+  virtual Work tree_sum(Stream& stream, SharedMemory& memory, const TreeSum& sum, std::size_t first,
+                        std::size_t count) = 0;
 
   // The library's own all-reduce (sum of floats) in place, for `reduction: fast`: `count` floats
   // at byte `offset` of every rank's memory.
@@ -123,7 +129,7 @@ class Communicator {
   int size_;
 };
 
-// "shm", "local": waits for all ranks and returns.
+// Waits until all ranks have come; throws CommError.
 void barrier(Communicator& comm);
 
 }  // namespace dtrain
