@@ -15,7 +15,7 @@ if(DTRAIN_BUILD_FUZZERS)
     message(FATAL_ERROR "DTRAIN_BUILD_FUZZERS=ON needs Clang: add -DCMAKE_CXX_COMPILER=clang++")
   endif()
   target_compile_options(dtrain_settings INTERFACE
-    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   target_link_options(dtrain_settings INTERFACE -fsanitize=fuzzer-no-link,address,undefined)
 endif()
 

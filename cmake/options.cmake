@@ -28,7 +28,7 @@ target_compile_options(dtrain_settings INTERFACE
   -ffp-contract=off -Wall -Wextra $<$<BOOL:${DTRAIN_WERROR}>:-Werror>)
 if(DTRAIN_SANITIZE)
   target_compile_options(dtrain_settings INTERFACE
-    -fsanitize=${DTRAIN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+    -fsanitize=${DTRAIN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   target_link_options(dtrain_settings INTERFACE -fsanitize=${DTRAIN_SANITIZE})
 endif()
 
