@@ -35,6 +35,7 @@ Tensor Pass::gradient_view(const Parameter& parameter) const {
 
 Value Pass::record(Tensor output, Backward backward) {
   if (!options_.training) return {std::move(output), -1};
+  if (output.shape().rank() > 0) recorded_row_elements_ += output.shape().elements_per_row();
   tape_.push_back({std::move(backward), output.shape(), Tensor()});
   return {std::move(output), static_cast<int>(tape_.size()) - 1};
 }
@@ -72,6 +73,7 @@ void Pass::finish(int parameter) {
 
 void Pass::add_statistics(const RunningStatistics& statistics, std::int64_t count,
                           const Tensor& mean, const Tensor& variance) {
+  if (count == 0) return;
   float* const sums = memory_.gradients.data() + statistics.sums_offset;
   const float n = static_cast<float>(count);
   // A single value has no unbiased variance; layers refuse it before they come here.
@@ -106,19 +108,6 @@ void Pass::backward(const Value& output, Tensor gradient) {
     }
     finish(parameter->index);
   }
-}
-
-std::vector<int> Pass::unused_parameters() const {
-  std::vector<int> unused;
-  for (std::size_t i = 0; i < contributions_.size(); ++i) {
-    if (contributions_[i] == 0) unused.push_back(static_cast<int>(i));
-  }
-  return unused;
-}
-
-void finish_empty(const PassMemory& memory, const std::function<void(int)>& finished) {
-  std::ranges::fill(memory.gradients, 0.0F);
-  for (const Parameter* parameter : memory.parameters) finished(parameter->index);
 }
 
 }  // namespace dtrain

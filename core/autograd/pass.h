@@ -99,8 +99,11 @@ class Pass {
   // Runs the tape backwards from `output` with its gradient. Once per pass.
   void backward(const Value& output, Tensor gradient);
 
-  // Parameters that got no contribution in backward().
-  std::vector<int> unused_parameters() const;
+  // Elements per sample of all outputs on the tape: what a micro-batch keeps until its backward.
+  std::int64_t recorded_row_elements() const { return recorded_row_elements_; }
+
+  // Whether backward() reached the parameter.
+  bool used(int parameter) const { return contributions_[parameter] > 0; }
 
  private:
   struct Entry {
@@ -120,9 +123,7 @@ class Pass {
   std::vector<int> contributions_;  // [parameter]
   std::vector<bool> finished_;      // [parameter]
   std::vector<int> calls_;          // [random site]
+  std::int64_t recorded_row_elements_ = 0;
 };
-
-// What a virtual rank without samples leaves: zero gradients and sums, each parameter finished.
-void finish_empty(const PassMemory& memory, const std::function<void(int)>& finished);
 
 }  // namespace dtrain

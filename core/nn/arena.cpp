@@ -1,12 +1,11 @@
 #include "dtrain/core/nn/arena.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
+#include <cerrno>
 #include <map>
-#include <new>
 #include <set>
+#include <sys/mman.h>
+#include <utility>
 
 #include "dtrain/core/base/hash.h"
 
@@ -84,19 +83,22 @@ std::string ArenaLayout::digest() const {
   return hasher.hex();
 }
 
-FloatBlock::FloatBlock(std::int64_t elements) : size_(static_cast<std::size_t>(elements)) {
-  const std::size_t bytes = std::max<std::size_t>(1, round_up(elements)) * sizeof(float);
-  const std::size_t whole = (bytes + 63) / 64 * 64;
-  values_.reset(static_cast<float*>(std::aligned_alloc(64, whole)));
-  if (!values_) {
-    throw DeviceError(fmt::format("out of memory: {:.1f} MiB for model or optimizer state",
-                                  static_cast<double>(whole) / (1 << 20)));
+FloatBlock::FloatBlock(std::int64_t elements) {
+  if (elements == 0) return;
+  const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw DeviceError(fmt::format("out of memory: {:.1f} MiB for model or optimizer state: {}",
+                                  static_cast<double>(bytes) / (1 << 20), errno_text(errno)));
   }
-  std::memset(values_.get(), 0, whole);
+  values_ = {static_cast<float*>(memory), static_cast<std::size_t>(elements)};
 }
 
-void FloatBlock::Free::operator()(float* values) const {
-  std::free(values);
+FloatBlock::FloatBlock(FloatBlock&& other) noexcept : values_(std::exchange(other.values_, {})) {}
+
+FloatBlock::~FloatBlock() {
+  if (!values_.empty()) ::munmap(values_.data(), values_.size_bytes());
 }
 
 ParameterArena::ParameterArena(const ArenaLayout& layout)

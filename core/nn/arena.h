@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,19 +53,18 @@ class ArenaLayout {
   std::int64_t gradient_elements_ = 0;
 };
 
-// Zeroed floats on a 64-byte border.
+// Zeroed floats on a page border. Pages that are never touched take no memory. Throws DeviceError.
 class FloatBlock {
  public:
   explicit FloatBlock(std::int64_t elements);
-  std::span<float> values() { return {values_.get(), size_}; }
-  std::span<const float> values() const { return {values_.get(), size_}; }
+  FloatBlock(FloatBlock&& other) noexcept;
+  FloatBlock& operator=(FloatBlock&&) = delete;
+  ~FloatBlock();
+  std::span<float> values() { return values_; }
+  std::span<const float> values() const { return values_; }
 
  private:
-  struct Free {
-    void operator()(float* values) const;
-  };
-  std::unique_ptr<float[], Free> values_;
-  std::size_t size_;
+  std::span<float> values_;
 };
 
 // The values of a replica: weights and buffers.

@@ -1,0 +1,31 @@
+#include "dtrain/parallel/train/lanes.h"
+
+#include <algorithm>
+#include <string>
+
+namespace dtrain {
+
+Lanes::Lane::Lane(int index, int threads)
+    : allocator("lane " + std::to_string(index)), context(allocator, threads) {}
+
+Lanes::Lanes(int lanes, int cores, int threads) : pool_(std::max(lanes, cores)) {
+  for (int i = 0; i < lanes; ++i) lanes_.push_back(std::make_unique<Lane>(i, threads));
+}
+
+void Lanes::run(int count, const std::function<void(int, OpContext&)>& body) {
+  pool_.parallel_for(count, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t lane = first; lane < last; ++lane) {
+      OpContext& context = lanes_[lane]->context;
+      context.bind_to_this_thread();  // Note [Threads of an operator]
+      body(static_cast<int>(lane), context);
+    }
+  });
+}
+
+std::uint64_t Lanes::peak_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& lane : lanes_) bytes += lane->allocator.stats().peak_allocated;
+  return bytes;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,39 @@
+// The lanes of a process: virtual ranks that run side by side, each with its own operator context
+// and memory, all reading one copy of the weights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dtrain/core/base/thread_pool.h"
+#include "dtrain/core/device/allocator.h"
+#include "dtrain/core/ops/context.h"
+
+namespace dtrain {
+
+class Lanes {
+ public:
+  // `cores` threads in all; every lane computes with `threads` of them (T of the recipe).
+  Lanes(int lanes, int cores, int threads);
+
+  int size() const { return static_cast<int>(lanes_.size()); }
+  // Runs body(lane, context) for lanes [0, count) side by side. Rethrows the first error.
+  void run(int count, const std::function<void(int lane, OpContext& context)>& body);
+  // All cores of the process, for loops over an arena.
+  ThreadPool& pool() { return pool_; }
+  // Peak bytes of all lanes' tensors.
+  std::uint64_t peak_bytes() const;
+
+ private:
+  struct Lane {
+    Lane(int index, int threads);
+    Allocator allocator;
+    OpContext context;
+  };
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  ThreadPool pool_;
+};
+
+}  // namespace dtrain

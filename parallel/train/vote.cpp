@@ -1,0 +1,48 @@
+#include "dtrain/parallel/train/vote.h"
+
+#include <cstdint>
+#include <string>
+
+#include "dtrain/core/base/error.h"
+#include "dtrain/parallel/train/gather.h"
+
+namespace dtrain {
+
+namespace {
+
+struct WireBallot {
+  std::int32_t failed = 0;
+  std::int32_t signal = 0;
+  std::int32_t out_of_time = 0;
+};
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "unknown error";
+  }
+}
+
+}  // namespace
+
+Ballot vote(Communicator& comm, const Ballot& mine, std::exception_ptr error) {
+  const auto ballots = gather(
+      comm, WireBallot{error != nullptr, mine.signal, static_cast<std::int32_t>(mine.out_of_time)});
+  Ballot result;
+  int failed = -1;
+  for (int rank = comm.size() - 1; rank >= 0; --rank) {
+    if (ballots[rank].failed != 0) failed = rank;
+    if (ballots[rank].signal != 0) result.signal = ballots[rank].signal;
+    if (ballots[rank].out_of_time != 0) result.out_of_time = true;
+  }
+  if (failed < 0) return result;
+  const auto messages = gather_texts(comm, error ? message_of(error) : std::string());
+  if (error) std::rethrow_exception(error);
+  throw CommError(fmt::format("stopped because rank {} failed: {}", failed, messages[failed]),
+                  failed);
+}
+
+}  // namespace dtrain
