@@ -9,13 +9,13 @@
 //   std::string text = to_yaml(config);                // every default spelled out
 #pragma once
 
-#include <google/protobuf/message.h>
-
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <google/protobuf/message.h>
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/core/config/train.pb.h"
@@ -41,9 +41,10 @@ struct Config {
   config::TrainConfig values;
   std::string source;  // path of the file, for messages
   std::string name;    // of the file, without folder and extension
-  // Where each value that is not a default came from: "optimizer.lr" -> "c.yaml:12" or
-  // "command line".
+  // Where each value that is not a default came from: "optimizer.lr" -> "c.yaml:12", "command line"
+  // or, if it follows from other keys, "derived".
   std::map<std::string, std::string> origins;
+  KindTable kinds;  // that it was read with
 };
 
 // Reads, overrides, checks and resolves. Throws ConfigError whose text lists every problem, one
@@ -60,13 +61,15 @@ Config parse_config(const std::string& yaml, const std::string& source,
 // parses back to the same values.
 std::string to_yaml(const Config& config, const KindTable& kinds);
 
-// Digest of what decides the bits (see Note [Recipe and placement] in config.cpp): the same for
+// Digest of what decides the bits (see Note [Recipe and placement] in recipe.cpp): the same for
 // any placement, output folder, logging or checkpointing.
 std::string recipe_digest(const Config& config);
 
 // Keys in which two resolved recipes' bit-deciding parts differ, as "optimizer.lr: 0.1 -> 0.01".
+// A program that has kinds of its own gives its table; the kinds of dtrain are always known.
 std::vector<std::string> recipe_differences(const config::TrainConfig& before,
-                                            const config::TrainConfig& after);
+                                            const config::TrainConfig& after,
+                                            const KindTable& kinds = KindTable());
 
 // Unpacks the options of a kind. Throws InternalError if they are of another type.
 template <typename Message>
