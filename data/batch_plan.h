@@ -18,8 +18,8 @@ struct PositionRange {
 };
 
 struct BatchPlan {
-  std::int64_t samples = 0;        // N, of an epoch
-  std::int64_t global = 0;         // G = virtual_ranks * accumulate * micro
+  std::int64_t samples = 0;  // N, of an epoch
+  std::int64_t global = 0;   // G = virtual_ranks * accumulate * micro
   std::int64_t micro = 0;
   std::int64_t accumulate = 0;     // A, micro-batches of a slot
   std::int64_t virtual_ranks = 0;  // V

@@ -26,9 +26,7 @@ namespace dtrain {
 struct FieldSpec {
   DType dtype = DType::f32;
   Shape shape;
-  std::size_t bytes() const {
-    return static_cast<std::size_t>(shape.elements()) * size_of(dtype);
-  }
+  std::size_t bytes() const { return static_cast<std::size_t>(shape.elements()) * size_of(dtype); }
 };
 
 struct SampleSpec {
@@ -37,9 +35,13 @@ struct SampleSpec {
   std::int64_t classes = 0;  // number of classes of label targets, 0 for others
 };
 
+// size() of data sets that are made rather than stored: a recipe says how many samples to take.
+inline constexpr std::int64_t endless = std::int64_t{1} << 48;
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
+  // Samples, or `endless`.
   virtual std::int64_t size() const = 0;
   virtual const SampleSpec& spec() const = 0;
   // Writes sample `index` into `input` (spec().input.bytes()) and `target`. Throws DataError that
@@ -51,6 +53,9 @@ class Dataset {
   // Digest of what makes the content (sizes, a hash of the files' heads, parameters); ranks compare
   // it before step 1, and a resumed run with its checkpoint.
   virtual std::string identity() const = 0;
+  // Throws the DataError of the first sample in [first, last) that is already known to be bad, so
+  // that a run that stops at bad samples need not start. Reads nothing.
+  virtual void check(std::int64_t /*first*/, std::int64_t /*last*/) const {}
 };
 
 }  // namespace dtrain

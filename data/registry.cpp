@@ -1,0 +1,136 @@
+#include "dtrain/data/registry.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "dtrain/core/base/error.h"
+#include "dtrain/core/config/suggest.h"
+#include "dtrain/data/csv.h"
+#include "dtrain/data/glyphs.h"
+#include "dtrain/data/mnist.h"
+#include "dtrain/data/subset.h"
+#include "dtrain/data/synthetic.h"
+
+namespace dtrain {
+
+namespace {
+
+// Samples that an amount means where `there` are: a share is rounded down.
+std::int64_t resolve(const config::Amount& amount, std::int64_t there, const std::string& key) {
+  if (!amount.has_percent()) {
+    if (amount.samples() < 0) {
+      throw ConfigError(fmt::format("{}: {} must not be negative", key, amount.samples()));
+    }
+    return amount.samples();
+  }
+  const double percent = amount.percent();
+  if (!(percent >= 0 && percent <= 100)) {
+    throw ConfigError(fmt::format("{}: {}% is not from 0% to 100%", key, percent));
+  }
+  if (there == endless) {
+    throw ConfigError(
+        fmt::format("{}: {}% of a data set without end; give a number of samples", key, percent));
+  }
+  return static_cast<std::int64_t>(std::floor(static_cast<double>(there) * percent / 100));
+}
+
+struct Part {
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+};
+
+Part part_of(const config::DataSource& source, std::int64_t there, const std::string& where) {
+  const std::string has = fmt::format("data set '{}' has {} samples", source.kind(), there);
+  Part part;
+  if (source.has_offset()) part.offset = resolve(source.offset(), there, where + ".offset");
+  if (part.offset > there) {
+    throw ConfigError(fmt::format("{}.offset: {}, but {}", where, part.offset, has));
+  }
+  if (source.has_size()) {
+    part.size = resolve(source.size(), there, where + ".size");
+  } else if (there == endless) {
+    throw ConfigError(fmt::format("{}.size: must be given, because data set '{}' has no end", where,
+                                  source.kind()));
+  } else {
+    part.size = there - part.offset;
+  }
+  if (part.size > there - part.offset) {
+    throw ConfigError(fmt::format("{}.size: {} samples from offset {} on, but {}", where, part.size,
+                                  part.offset, has));
+  }
+  if (part.size == 0) {
+    throw ConfigError(
+        fmt::format("{}: no samples are left from offset {} on: {}", where, part.offset, has));
+  }
+  return part;
+}
+
+}  // namespace
+
+void DatasetRegistry::add(const KindSchema& schema,
+                          std::function<std::unique_ptr<Dataset>(const KindValues& values)> make) {
+  add(schema.name(), schema.prototype(),
+      [schema, make = std::move(make)](const google::protobuf::Any& options) {
+        return make(KindValues(options, schema));
+      });
+}
+
+void DatasetRegistry::add(const std::string& kind, const google::protobuf::Message& prototype,
+                          Factory make) {
+  kinds_.insert_or_assign(kind, Kind{&prototype, std::move(make)});
+}
+
+std::unique_ptr<Dataset> DatasetRegistry::create(const config::DataSource& source,
+                                                 std::string_view where_view, bool skip_bad) const {
+  const std::string where(where_view);
+  const auto kind = kinds_.find(source.kind());
+  if (kind == kinds_.end()) {
+    const std::string nearest = config_internal::nearest_word(source.kind(), kinds());
+    throw ConfigError(fmt::format(
+        "{}.kind: '{}' is not a data set of this program; {}there are {}", where, source.kind(),
+        nearest.empty() ? "" : "did you mean " + nearest + "? ", fmt::join(kinds(), ", ")));
+  }
+  std::unique_ptr<Dataset> dataset = kind->second.make(source.options());
+  DTRAIN_CHECK(dataset != nullptr, "maker of data set '{}'", source.kind());
+  if (dataset->size() == 0) {
+    throw ConfigError(fmt::format("{}: data set '{}' has no samples", where, source.kind()));
+  }
+  const Part part = part_of(source, dataset->size(), where);
+  const std::int64_t repeat = source.repeat();
+  if (repeat < 1 || repeat > endless / part.size) {
+    throw ConfigError(fmt::format("{}.repeat: {} times {} samples", where, repeat, part.size));
+  }
+  if (part.offset != 0 || part.size != dataset->size() || repeat != 1) {
+    dataset = std::make_unique<Subset>(std::move(dataset), part.offset, part.size, repeat);
+  }
+  if (!skip_bad) dataset->check(0, dataset->size());
+  return dataset;
+}
+
+void DatasetRegistry::register_kinds(KindTable& kinds) const {
+  for (const auto& [name, kind] : kinds_) kinds.add("dataset", name, *kind.prototype);
+}
+
+std::vector<std::string> DatasetRegistry::kinds() const {
+  std::vector<std::string> names;
+  for (const auto& [name, kind] : kinds_) names.push_back(name);
+  return names;
+}
+
+void register_builtin_datasets(DatasetRegistry& registry) {
+  registry.add<config::Glyphs>("glyphs", [](const config::Glyphs& options) {
+    return std::make_unique<Glyphs>(options.seed());
+  });
+  registry.add<config::Mnist>("mnist", [](const config::Mnist& options) {
+    return std::make_unique<Mnist>(options.images(), options.labels());
+  });
+  registry.add<config::Csv>(
+      "csv", [](const config::Csv& options) { return std::make_unique<Csv>(options); });
+  registry.add<config::Synthetic>("synthetic", [](const config::Synthetic& options) {
+    return std::make_unique<Synthetic>(options);
+  });
+}
+
+}  // namespace dtrain
