@@ -5,6 +5,7 @@
 #include "dtrain/core/base/clock.h"
 #include "dtrain/core/base/error.h"
 #include "dtrain/core/ops/elementwise.h"
+#include "dtrain/parallel/comm/plan_tree_sum.h"
 
 namespace dtrain {
 
@@ -15,20 +16,6 @@ constexpr std::int64_t slot_border = 4096 / sizeof(float);
 
 std::int64_t slot_elements(const ArenaLayout& layout) {
   return (layout.gradient_elements() + slot_border - 1) / slot_border * slot_border;
-}
-
-TreeSum plan_sums(std::int64_t virtual_ranks, int ranks, int lanes, std::int64_t elements) {
-  TreeSum sum;
-  sum.tree = SumTree(virtual_ranks);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const SlotSchedule schedule(sum.tree, virtual_range(virtual_ranks, rank, ranks), lanes);
-    std::vector<Partial>& partials = sum.partials.emplace_back();
-    for (const SlotNode& held : schedule.partials()) {
-      partials.push_back(
-          {held.node, static_cast<std::size_t>(held.slot * elements) * sizeof(float)});
-    }
-  }
-  return sum;
 }
 
 }  // namespace
@@ -90,6 +77,7 @@ void Reducer::begin_step() {
   }
   std::ranges::fill(ready_, false);
   next_ = 0;
+  finite_ = true;
 }
 
 void Reducer::finished(int parameter) {
@@ -104,6 +92,7 @@ void Reducer::finished(int parameter) {
 void Reducer::launch(std::size_t bucket) {
   const auto first = static_cast<std::size_t>(plan_.buckets[bucket].first);
   const auto count = static_cast<std::size_t>(plan_.buckets[bucket].last) - first;
+  stream_.submit([this, first, count] { check_finite(first, count); });
   if (reduction_ == Reduction::reproducible) {
     works_[bucket] = comm_.tree_sum(stream_, *memory_, tree_sum_, first, count);
     return;
@@ -116,6 +105,20 @@ void Reducer::launch(std::size_t bucket) {
     }
   });
   works_[bucket] = comm_.all_reduce(stream_, *memory_, first * sizeof(float), count);
+}
+
+// Once summed, a NaN is everybody's: who brought it can only be seen before.
+void Reducer::check_finite(std::size_t first, std::size_t count) {
+  const std::int64_t slots =
+      static_cast<std::int64_t>(memory_->local().size() / sizeof(float)) / elements_;
+  const auto check = [&](int slot) {
+    if (!ops::all_finite(slot_memory(slot).subspan(first, count))) finite_ = false;
+  };
+  if (reduction_ == Reduction::fast) {
+    for (int slot = 0; slot < slots; ++slot) check(slot);
+  } else {
+    for (const SlotNode& partial : schedule_.partials()) check(partial.slot);
+  }
 }
 
 void Reducer::end_wave(int wave, ThreadPool& pool) {

@@ -68,12 +68,15 @@ class Reducer {
   void end_wave(int wave, ThreadPool& pool);
   // Until all buckets are summed. Throws the first error.
   void wait();
+  // Whether all that this rank put into the sums was finite; after wait().
+  bool finite() const { return finite_; }
   // Seconds that the last wait() took: communication that backward did not hide.
   double exposed_seconds() const { return exposed_seconds_; }
 
  private:
   std::span<float> slot_memory(int slot);
   void launch(std::size_t bucket);
+  void check_finite(std::size_t first, std::size_t count);
 
   Communicator& comm_;
   const BucketPlan& plan_;
@@ -91,6 +94,7 @@ class Reducer {
   std::vector<bool> ready_;
   std::size_t next_ = 0;  // bucket to launch next
   std::vector<Work> works_;
+  std::atomic<bool> finite_ = true;
   double exposed_seconds_ = 0;
   QueueStream stream_;  // last: its thread uses what stands above
 };

@@ -6,8 +6,8 @@
 //                                action=stall:30  the rank sleeps that many seconds
 //                                action=nan_grad | inf_grad   one gradient of the rank
 //
-// Several faults are separated by ";". A fault happens once, at its step (counted from 1), also
-// after --max-restarts began anew.
+// Several faults are separated by ";". A fault happens once, at its step (counted from 1), and
+// not again after --max-restarts began anew.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,11 @@ struct Fault {
 // Throws ConfigError that shows the text and the form expected.
 std::vector<Fault> parse_faults(const std::string& text);
 
-// The faults of this process, from DTRAIN_FAULT.
+// The faults of this rank, from DTRAIN_FAULT. None in a run that --max-restarts began anew
+// (DTRAIN_RESTART > 0): it would only fail again.
 std::vector<Fault> faults_from_environment(int rank);
 
-// Carries out throw, exit, signal and stall. DTRAIN_RESTART > 0 (a restarted run) does nothing.
+// Carries out throw, exit, signal and stall, where due at `step`.
 void inject_before_step(std::span<const Fault> faults, std::int64_t step);
 
 // Spoils one of the gradients where a nan_grad or inf_grad fault is due.

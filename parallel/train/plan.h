@@ -24,6 +24,8 @@ struct RunPlan {
   BatchPlan validation_batches;
   std::int64_t epochs = 0;  // 0 if the recipe counts steps
   std::int64_t steps = 0;   // optimizer steps of the whole run
+  // Targets of a full step: samples, or numbers for a loss of numbers. Note [Counts, not means].
+  double nominal_targets = 1;
   BucketPlan buckets;
   int ranks = 1;
   int cores = 1;  // of a process

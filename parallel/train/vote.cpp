@@ -14,6 +14,7 @@ struct WireBallot {
   std::int32_t failed = 0;
   std::int32_t signal = 0;
   std::int32_t out_of_time = 0;
+  std::int32_t nonfinite = 0;
 };
 
 std::string message_of(const std::exception_ptr& error) {
@@ -29,14 +30,20 @@ std::string message_of(const std::exception_ptr& error) {
 }  // namespace
 
 Ballot vote(Communicator& comm, const Ballot& mine, std::exception_ptr error) {
-  const auto ballots = gather(
-      comm, WireBallot{error != nullptr, mine.signal, static_cast<std::int32_t>(mine.out_of_time)});
+  const auto ballots = gather(comm, WireBallot{.failed = error != nullptr,
+                                               .signal = mine.signal,
+                                               .out_of_time = mine.out_of_time,
+                                               .nonfinite = mine.nonfinite});
   Ballot result;
   int failed = -1;
   for (int rank = comm.size() - 1; rank >= 0; --rank) {
     if (ballots[rank].failed != 0) failed = rank;
     if (ballots[rank].signal != 0) result.signal = ballots[rank].signal;
     if (ballots[rank].out_of_time != 0) result.out_of_time = true;
+    if (ballots[rank].nonfinite != 0) {
+      result.nonfinite = true;
+      result.nonfinite_rank = rank;
+    }
   }
   if (failed < 0) return result;
   const auto messages = gather_texts(comm, error ? message_of(error) : std::string());

@@ -15,6 +15,8 @@ namespace dtrain {
 struct Ballot {
   int signal = 0;  // a stop signal that this rank got, 0 if none
   bool out_of_time = false;
+  int nonfinite_rank = -1;  // result: the lowest rank whose gradients were not finite, or -1
+  bool nonfinite = false;   // this rank's (result: any rank's) loss or gradients were not finite
 };
 
 // Collective. Returns what all ranks decided: the signal of the lowest rank that got one, and

@@ -1,0 +1,217 @@
+#include "dtrain/parallel/train/plan.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "dtrain/core/base/cpu_count.h"
+#include "dtrain/core/nn/loss.h"
+#include "dtrain/core/optim/optimizer.h"
+#include "dtrain/parallel/reduce/reducer.h"
+#include "dtrain/parallel/train/recipe.h"
+
+namespace dtrain {
+
+namespace {
+
+// Cores of a process: the recipe's, or OMP_NUM_THREADS, or an equal share of this machine's.
+int cores_of_process(const config::Parallel& parallel, int local_ranks, int usable) {
+  if (parallel.cores() > 0) return parallel.cores();
+  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+    char* end = nullptr;
+    const long cores = std::strtol(text, &end, 10);
+    if (end == text || *end != '\0' || cores < 1 || cores > 4096) {
+      throw ConfigError(fmt::format(
+          "OMP_NUM_THREADS={}: expected a number of cores per process, 1 to 4096", text));
+    }
+    return static_cast<int>(cores);
+  }
+  return std::max(1, usable / local_ranks);
+}
+
+void check_ranks(const config::Parallel& parallel, std::int64_t virtual_ranks, int ranks) {
+  if (parallel.mode() == "single" && ranks > 1) {
+    throw ConfigError(fmt::format(
+        "parallel.mode: single runs one process, but --nproc is {}: use mode ddp or --nproc 1",
+        ranks));
+  }
+  if (ranks > virtual_ranks) {
+    throw ConfigError(fmt::format(
+        "--nproc {}: the recipe has {} virtual ranks, so 1 to {} processes can share them; use "
+        "--nproc {}, or another recipe with parallel.virtual_ranks of at least {}",
+        ranks, virtual_ranks, virtual_ranks, virtual_ranks, ranks));
+  }
+}
+
+// What the model makes of a batch without samples: the shape of its outputs, and the elements per
+// sample that a micro-batch keeps until its backward.
+struct Trial {
+  Shape outputs;
+  std::int64_t row_elements = 0;
+};
+
+Trial try_model(const Module& model, const ArenaLayout& layout, const Shape& sample) {
+  Allocator allocator("trial");
+  OpContext context(allocator, 1);
+  const ParameterArena arena(layout);
+  Pass pass(context,
+            {.weights = arena.weights(),
+             .buffers = arena.buffers(),
+             .gradients = {},
+             .parameters = layout.parameters()},
+            {.training = true});
+  std::vector<std::int64_t> sizes = {0};
+  sizes.insert(sizes.end(), sample.sizes().begin(), sample.sizes().end());
+  const Value outputs =
+      model.forward(pass, pass.input(Tensor::empty(Shape(sizes), DType::f32, allocator, "trial")));
+  return {outputs.shape(), pass.recorded_row_elements()};
+}
+
+void check_targets(const Loss& loss, const std::string& loss_name, const SampleSpec& spec,
+                   const Shape& outputs, int class_weights) {
+  if (loss.wants_labels()) {
+    if (spec.classes == 0) {
+      throw ConfigError(fmt::format(
+          "loss.name: {} wants class labels, but the data's targets are numbers of shape {}: use "
+          "mse or bce, or (csv) data.train.classes: true",
+          loss_name, to_string(spec.target.shape)));
+    }
+    if (outputs.rank() != 2 || outputs[1] < spec.classes) {
+      throw ConfigError(fmt::format(
+          "model: its outputs are {} per sample, but the data has {} classes: give the model that "
+          "many outputs",
+          outputs.elements_per_row(), spec.classes));
+    }
+    if (class_weights > 0 && class_weights != outputs[1]) {
+      throw ConfigError(
+          fmt::format("loss.class_weights: {} weights for {} outputs", class_weights, outputs[1]));
+    }
+    return;
+  }
+  if (spec.classes != 0) {
+    throw ConfigError(fmt::format(
+        "loss.name: {} wants numbers as targets, but the data's targets are class labels: use "
+        "cross_entropy",
+        loss_name));
+  }
+  if (outputs.elements_per_row() != spec.target.shape.elements()) {
+    throw ConfigError(fmt::format(
+        "model: its outputs are {} per sample, but the data's targets are {}: they must be equally "
+        "many",
+        outputs.elements_per_row(), spec.target.shape.elements()));
+  }
+}
+
+}  // namespace
+
+RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int local_ranks) {
+  const config::TrainConfig& values = config.values;
+  RunPlan plan;
+  plan.ranks = ranks;
+  check_ranks(values.parallel(), values.parallel().virtual_ranks(), ranks);
+
+  const bool skip_bad = values.data().on_bad_sample() == "skip";
+  plan.train_data = registry.datasets.create(values.data().train(), "data.train", skip_bad);
+  if (values.data().has_validation()) {
+    plan.validation_data =
+        registry.datasets.create(values.data().validation(), "data.validation", skip_bad);
+    const SampleSpec& a = plan.train_data->spec();
+    const SampleSpec& b = plan.validation_data->spec();
+    if (a.input.shape != b.input.shape || a.target.shape != b.target.shape) {
+      throw ConfigError(fmt::format(
+          "data.validation: samples are {} with targets {}, but those of data.train are {} with {}",
+          to_string(b.input.shape), to_string(b.target.shape), to_string(a.input.shape),
+          to_string(a.target.shape)));
+    }
+  }
+  const SampleSpec& spec = plan.train_data->spec();
+  plan.model = registry.models.create(
+      values.model(),
+      {.shape = spec.input.shape, .classes = spec.classes, .target = spec.target.shape});
+  plan.layout = std::make_unique<ArenaLayout>(*plan.model);
+  if (plan.layout->parameters().empty()) {
+    throw ConfigError(fmt::format("model '{}' has no parameters to train", values.model().name()));
+  }
+
+  const Trial trial = try_model(*plan.model, *plan.layout, spec.input.shape);
+  const auto loss = make_loss(loss_options(values.loss()));
+  check_targets(*loss, values.loss().name(), spec, trial.outputs,
+                values.loss().class_weights_size());
+  plan.nominal_targets =
+      static_cast<double>(values.batch().global()) *
+      (loss->wants_labels() ? 1.0 : static_cast<double>(trial.outputs.elements_per_row()));
+  // Transforms that do not fit the samples are found here too.
+  const Transforms transforms(values.data().transforms(), spec, values.seed());
+
+  plan.batches = {.samples = plan.train_data->size(),
+                  .global = values.batch().global(),
+                  .micro = values.batch().micro(),
+                  .accumulate = values.batch().accumulate(),
+                  .virtual_ranks = values.parallel().virtual_ranks()};
+  plan.validation_batches = plan.batches;
+  plan.validation_batches.samples = plan.validation_data ? plan.validation_data->size() : 0;
+  if (values.train().has_steps()) {
+    plan.steps = values.train().steps();
+  } else {
+    plan.epochs = values.train().epochs();
+    plan.steps = plan.epochs * plan.batches.batches_per_epoch();
+  }
+  if (plan.train_data->size() == endless && !values.train().has_steps()) {
+    throw ConfigError("train.epochs: the data has no end; give train.steps instead");
+  }
+
+  const CpuCount cpus = cpu_count();
+  const int threads = values.parallel().threads_per_virtual_rank();
+  plan.cores = cores_of_process(values.parallel(), local_ranks, cpus.usable);
+  const auto widest = static_cast<int>((plan.batches.virtual_ranks + plan.ranks - 1) / plan.ranks);
+  plan.lanes = std::clamp(plan.cores / threads, 1, widest);
+  plan.buckets = make_bucket_plan(
+      *plan.layout, static_cast<std::int64_t>(values.parallel().bucket_mb() * (1 << 20)));
+
+  if (plan.cores < threads) {
+    plan.warnings.push_back(fmt::format(
+        "a process has {} cores, but each virtual rank computes with {} threads: they share the "
+        "cores; lower parallel.threads_per_virtual_rank (another recipe) or --nproc",
+        plan.cores, threads));
+  } else if (widest * threads < plan.cores) {
+    plan.warnings.push_back(fmt::format(
+        "{} of the {} cores of each process stay idle: a process has {} virtual ranks of {} "
+        "threads; raise parallel.virtual_ranks or parallel.threads_per_virtual_rank (both another "
+        "recipe), or --nproc",
+        plan.cores - widest * threads, plan.cores, widest, threads));
+  }
+  const int wanted = local_ranks * std::max(plan.cores, threads);
+  if (wanted > cpus.usable) {
+    plan.warnings.push_back(fmt::format(
+        "{} processes of {} cores want {} of {} usable cores: they share them; lower --nproc or "
+        "parallel.cores",
+        local_ranks, plan.cores, wanted, cpus.usable));
+  }
+
+  plan.weight_bytes =
+      sizeof(float) * (plan.layout->weight_elements() + plan.layout->buffer_elements());
+  plan.optimizer_bytes = sizeof(float) * plan.layout->weight_elements() *
+                         make_optimizer(values.optimizer())->state_names().size();
+  const Reduction reduction = reduction_named(values.parallel().reduction());
+  plan.gradient_bytes =
+      sizeof(float) * plan.layout->gradient_elements() *
+      Reducer::slots_needed(plan.batches.virtual_ranks, 0, ranks, plan.lanes, reduction);
+  plan.activation_bytes =
+      sizeof(float) * plan.lanes * plan.batches.micro *
+      static_cast<std::uint64_t>(trial.row_elements + spec.input.shape.elements());
+  return plan;
+}
+
+std::vector<ModelRow> model_table(const ArenaLayout& layout) {
+  std::vector<ModelRow> rows;
+  const auto parameters = layout.parameters();
+  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
+    rows.push_back({(*it)->name, (*it)->shape, (*it)->elements(), false});
+  }
+  for (const Buffer* buffer : layout.buffers()) {
+    rows.push_back({buffer->name, buffer->shape, buffer->shape.elements(), true});
+  }
+  return rows;
+}
+
+}  // namespace dtrain

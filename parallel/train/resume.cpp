@@ -1,0 +1,108 @@
+#include "dtrain/parallel/train/resume.h"
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include <spdlog/spdlog.h>
+
+#include "dtrain/core/base/error.h"
+#include "dtrain/parallel/train/gather.h"
+
+namespace dtrain {
+
+namespace {
+
+// Note [What a resumed run may change]
+//
+// The recipe file rules: what it says is used, and each difference from the checkpoint's recipe is
+// said once. Some keys give the stored numbers their meaning: the shape of the model, which sample
+// stands at which position, what the optimizer's state is. Those must stay.
+constexpr std::array<std::string_view, 7> fixed_keys = {
+    "model", "seed", "data.train", "data.shuffle", "batch.global", "optimizer.name", "precision"};
+
+bool is_fixed(const std::string& difference) {
+  for (const std::string_view key : fixed_keys) {
+    if (!difference.starts_with(key)) continue;
+    const char next = difference.size() > key.size() ? difference[key.size()] : ':';
+    if (next == ':' || next == '.' || next == '[') return true;
+  }
+  return false;
+}
+
+std::filesystem::path find_checkpoint(const RunFolder& folder, const RunOptions& options) {
+  if (!options.resume_from.empty()) return resolve_checkpoint(options.resume_from);
+  const auto newest = find_newest_checkpoint(folder.checkpoints());
+  if (newest) return *newest;
+  spdlog::info("no checkpoint in {}: starting at step 0", folder.checkpoints().string());
+  return {};
+}
+
+void check_recipe(const checkpoint::RunState& state, const Config& config, const KindTable& kinds) {
+  if (state.recipe().empty()) return;
+  const Config before = parse_config(state.recipe(), "the checkpoint's recipe", "/", {}, kinds);
+  for (const std::string& difference : recipe_differences(before.values, config.values, kinds)) {
+    if (is_fixed(difference)) {
+      throw ConfigError(fmt::format(
+          "the checkpoint of step {} was made with another recipe: {}; a resumed run must keep "
+          "it: set it back, or start a new run (--overwrite, or init.from to begin with its "
+          "weights)",
+          state.step(), difference));
+    }
+    spdlog::warn("recipe differs from the checkpoint's: {}; going on with the new value",
+                 difference);
+  }
+}
+
+void check_machine(const checkpoint::RunState& state, const Config& config,
+                   const std::string& cpu_isa, const std::string& dataset_identity) {
+  if (state.has_dataset_identity() && state.dataset_identity() != dataset_identity) {
+    throw ConfigError(fmt::format(
+        "data.train: the data differs from what the checkpoint of step {} was trained on (digest "
+        "{}, now {}): restore the files, or start a new run",
+        state.step(), state.dataset_identity(), dataset_identity));
+  }
+  if (!state.has_cpu_isa() || state.cpu_isa() == cpu_isa) return;
+  const std::string text =
+      fmt::format("cpu_isa: the checkpoint of step {} was trained with {}, this machine uses {}",
+                  state.step(), state.cpu_isa(), cpu_isa);
+  if (config.values.parallel().reduction() == "fast") {
+    spdlog::warn("{}: the bits will differ", text);
+    return;
+  }
+  throw ConfigError(fmt::format(
+      "{}: the bits would differ; resume on a machine of the first kind, set cpu_isa: {} if this "
+      "one has it, or give up the promise with parallel.reduction: fast",
+      text, state.cpu_isa()));
+}
+
+}  // namespace
+
+std::optional<checkpoint::RunState> resume(Communicator& comm, const Config& config,
+                                           const KindTable& kinds, const RunOptions& options,
+                                           const std::string& cpu_isa,
+                                           const std::string& dataset_identity, Replica& replica) {
+  if (!options.resume && options.resume_from.empty()) return std::nullopt;
+  std::filesystem::path path;
+  std::string text;
+  if (comm.rank() == 0) {
+    path = find_checkpoint({config.values.output()}, options);
+    if (!path.empty()) text = read_run_state(path).SerializeAsString();
+  }
+  text = broadcast_text(comm, text);
+  if (text.empty()) return std::nullopt;
+  checkpoint::RunState state;
+  DTRAIN_CHECK(state.ParseFromString(text), "state of {} bytes from rank 0", text.size());
+  check_recipe(state, config, kinds);
+  check_machine(state, config, cpu_isa, dataset_identity);
+  if (comm.rank() == 0) {
+    replica.load_weights(path / "model.safetensors", true);
+    replica.load_optimizer(path / "optimizer.safetensors");
+    spdlog::info("resuming from {} (step {}, batch {})", path.string(), state.step(),
+                 state.batch());
+  }
+  replica.broadcast(comm);
+  return state;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,91 @@
+#include "dtrain/parallel/train/run_record.h"
+
+#include <fstream>
+#include <string>
+
+#include <spdlog/spdlog.h>
+
+namespace dtrain {
+
+using nlohmann::ordered_json;
+
+ordered_json to_json(const MetricSums& metrics) {
+  ordered_json json = {{"samples", static_cast<std::int64_t>(metrics.samples)},
+                       {"loss", metrics.mean_loss()}};
+  if (metrics.targets > 0) {
+    json["accuracy"] = metrics.accuracy();
+    json["accuracy5"] = metrics.accuracy5();
+  }
+  return json;
+}
+
+RunRecord::RunRecord(const Config& config, bool active, std::int64_t keep_through_step) {
+  if (!active) return;
+  log_ = std::make_unique<StepLog>(RunFolder{config.values.output()}.log(), keep_through_step);
+  progress_ = std::make_unique<Progress>(config.values.log().every_steps());
+}
+
+void RunRecord::event(const ordered_json& event) {
+  if (log_) log_->write(event);
+}
+
+void RunRecord::step(const StepRecord& record) {
+  if (!log_) return;
+  const double samples_per_s =
+      record.step_seconds > 0 ? record.metrics.samples / record.step_seconds : 0;
+  ordered_json json = {{"event", record.applied ? "step" : "skip"},
+                       {"step", record.step},
+                       {"epoch", record.epoch},
+                       {"loss", record.metrics.mean_loss()}};
+  if (record.metrics.targets > 0) json["accuracy"] = record.metrics.accuracy();
+  json.update({{"lr", record.lr},
+               {"grad_norm", record.grad_norm},
+               {"samples_seen", record.samples_seen},
+               {"samples_per_s", samples_per_s},
+               {"step_ms", record.step_seconds * 1e3},
+               {"data_wait_ms", record.data_wait_seconds * 1e3},
+               {"comm_exposed_ms", record.exposed_seconds * 1e3},
+               {"loss_scale", record.loss_scale},
+               {"skipped", record.skipped}});
+  if (!record.ids.empty()) json["ids"] = record.ids;
+  log_->write(json);
+  if (!progress_->due(record.step, record.steps)) return;
+  progress_->step(
+      {.step = record.step,
+       .steps = record.steps,
+       .epoch = record.epoch,
+       .loss = record.metrics.mean_loss(),
+       .lr = record.lr,
+       .grad_norm = record.grad_norm,
+       .samples_per_s = samples_per_s,
+       .step_ms = record.step_seconds * 1e3,
+       .data_wait_ms = record.data_wait_seconds * 1e3,
+       .seconds_left = record.step_seconds * static_cast<double>(record.steps - record.step)});
+}
+
+void RunRecord::evaluation(std::int64_t step, const MetricSums& metrics) {
+  if (!log_) return;
+  ordered_json json = {{"event", "evaluation"}, {"step", step}};
+  json.update(to_json(metrics));
+  log_->write(json);
+  progress_->pause();
+  std::string line = fmt::format("evaluation at step {} | loss {:.6f}", step, metrics.mean_loss());
+  if (metrics.targets > 0) line += fmt::format(" | accuracy {:.4f}", metrics.accuracy());
+  spdlog::info("{} | {} samples", line, static_cast<std::int64_t>(metrics.samples));
+}
+
+void RunRecord::epoch(std::int64_t epoch, std::int64_t step, const MetricSums& metrics) {
+  ordered_json json = {{"event", "epoch"}, {"epoch", epoch}, {"step", step}};
+  json.update(to_json(metrics));
+  event(json);
+}
+
+std::uint64_t resident_peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+}  // namespace dtrain

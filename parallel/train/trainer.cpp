@@ -1,0 +1,537 @@
+#include "dtrain/parallel/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <random>
+
+#include <spdlog/spdlog.h>
+
+#include "dtrain/core/base/version.h"
+#include "dtrain/parallel/train/agree.h"
+#include "dtrain/parallel/train/gather.h"
+#include "dtrain/parallel/train/recipe.h"
+#include "dtrain/parallel/train/resume.h"
+
+namespace dtrain {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+// A run that skips this many updates in a row will not recover.
+constexpr std::int64_t max_skipped_in_a_row = 100;
+
+// Seconds that stand for "as long as it takes": while rank 0 works on files, its peers wait.
+constexpr double no_timeout = 1e8;
+
+std::vector<ParameterRange> parameter_ranges(const ArenaLayout& layout) {
+  std::vector<ParameterRange> ranges;
+  for (const Parameter* p : layout.parameters()) ranges.push_back({p->offset, p->elements()});
+  return ranges;
+}
+
+std::string new_run_id() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+}  // namespace
+
+std::unique_ptr<Loader> make_loader(const config::TrainConfig& values,
+                                    std::shared_ptr<const Dataset> dataset, bool training) {
+  if (!dataset) return nullptr;
+  const SampleSpec spec = dataset->spec();
+  const Sampler sampler(dataset->size(), training && values.data().shuffle(), values.seed());
+  return std::make_unique<Loader>(std::move(dataset),
+                                  Transforms(values.data().transforms(), spec, values.seed()),
+                                  sampler, training,
+                                  LoaderOptions{.workers = values.data().workers(),
+                                                .prefetch = values.data().prefetch(),
+                                                .skip_bad = values.data().on_bad_sample() == "skip",
+                                                .timeout = values.data().timeout()},
+                                  Allocator("loader"));
+}
+
+Trainer::Trainer(const Config& config, Communicator& comm, const RunPlan& plan,
+                 const RunOptions& options, const std::string& cpu_isa)
+    : config_(config),
+      values_(config.values),
+      comm_(comm),
+      plan_(plan),
+      options_(options),
+      cpu_isa_(cpu_isa),
+      first_rank_(comm.rank() == 0),
+      lanes_(plan.lanes, plan.cores, values_.parallel().threads_per_virtual_rank()),
+      loss_(make_loss(loss_options(values_.loss()))),
+      replica_(*plan.layout, values_.optimizer()),
+      schedule_(values_.schedule(), values_.optimizer().lr(), plan.steps),
+      ranges_(parameter_ranges(*plan.layout)),
+      reducer_(comm, *plan.layout, plan.buckets, plan.batches.virtual_ranks, plan.lanes,
+               reduction_named(values_.parallel().reduction())),
+      loader_(make_loader(values_, plan.train_data, true)),
+      validation_loader_(make_loader(values_, plan.validation_data, false)),
+      gradient_step_(*plan.model, *loss_, plan.batches, *loader_, reducer_, lanes_,
+                     RandomKey(values_.seed()),
+                     static_cast<float>(gradient_seed(plan.nominal_targets))),
+      faults_(faults_from_environment(comm.rank())),
+      run_start_(Clock::now()) {
+  start();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::start() {
+  const std::string identity = plan_.train_data->identity();
+  agree(comm_, {{"program version", std::string(version()), "start the same build on all ranks"},
+                {"recipe", recipe_digest(config_), "give all ranks the same configuration"},
+                {"instruction set", cpu_isa_, "set cpu_isa to one that all machines have"},
+                {"lanes", std::to_string(plan_.lanes), "give all ranks the same cores"},
+                {"bucket plan", plan_.buckets.digest(), "give all ranks the same configuration"},
+                {"training data", identity, "copy the same files to all machines"}});
+  agree_on_model(comm_, *plan_.layout);
+
+  std::optional<checkpoint::RunState> resumed =
+      resume(comm_, config_, config_.kinds, options_, cpu_isa_, identity, replica_);
+  std::string run_id = new_run_id();
+  if (resumed) {
+    restore(*resumed);
+    run_id = resumed->run_id();
+    already_finished_ = finished() && summary_says_done();
+  } else {
+    if (first_rank_) {
+      initialize(replica_.arena(), RandomKey(values_.seed()));
+      if (!values_.init().from().empty()) {
+        replica_.load_weights(resolve_weights(values_.init().from()), values_.init().strict());
+      }
+    }
+    replica_.broadcast(comm_);
+  }
+  check_same_weights(comm_, replica_.arena());
+  if (already_finished_) return;
+
+  if (first_rank_) {
+    writer_ = std::make_unique<CheckpointWriter>(
+        RunFolder{values_.output()}.checkpoints(),
+        CheckpointOptions{.keep_last = values_.checkpoint().keep_last(),
+                          .keep_best = values_.checkpoint().keep_best(),
+                          .warn_only = values_.checkpoint().on_save_error() == "warn",
+                          .run_id = run_id});
+    write_file_atomically(RunFolder{values_.output()}.config(), to_yaml(config_, config_.kinds));
+    spdlog::info(
+        "{} parameters | {} virtual ranks on {} processes of {} cores | {} | batch {} = {} x {} x "
+        "{} | {} steps",
+        plan_.layout->parameter_count(), plan_.batches.virtual_ranks, comm_.size(), plan_.cores,
+        cpu_isa_, plan_.batches.global, plan_.batches.virtual_ranks, plan_.batches.accumulate,
+        plan_.batches.micro, plan_.steps);
+    spdlog::info("{} | initial weights {}", comm_.description(), replica_.arena().digest());
+    for (const std::string& warning : plan_.warnings) spdlog::warn("{}", warning);
+  }
+  record_ = std::make_unique<RunRecord>(config_, first_rank_, resumed ? progress_.step : -1);
+  record_->event({{"event", resumed ? "resume" : "start"},
+                  {"step", progress_.step},
+                  {"world_size", comm_.size()},
+                  {"virtual_ranks", plan_.batches.virtual_ranks},
+                  {"steps", plan_.steps},
+                  {"cpu_isa", cpu_isa_},
+                  {"weights_digest", replica_.arena().digest()},
+                  {"time", utc_now()}});
+}
+
+// A run that was killed behind its last step still owes its evaluation and summary.
+bool Trainer::summary_says_done() const {
+  std::string status;
+  if (first_rank_) {
+    try {
+      const auto json = ordered_json::parse(read_file(RunFolder{values_.output()}.summary()));
+      if (json.value("steps", std::int64_t{-1}) == progress_.step)
+        status = json.value("status", "");
+    } catch (const std::exception&) {
+      // No summary, or half of one: the run is not done.
+    }
+  }
+  return broadcast_text(comm_, status) == "done";
+}
+
+bool Trainer::finished() const {
+  if (early_stop_) return true;
+  if (plan_.epochs == 0) return progress_.step >= plan_.steps;
+  return progress_.batch >= plan_.epochs * plan_.batches.batches_per_epoch();
+}
+
+RunResult Trainer::run() {
+  if (already_finished_) {
+    if (first_rank_) {
+      spdlog::info("already at step {} of {}, nothing to do", progress_.step, plan_.steps);
+    }
+    return {.end = RunEnd::nothing};
+  }
+  const std::int64_t per_epoch = plan_.batches.batches_per_epoch();
+  loader_->start(
+      {.plan = plan_.batches,
+       .epoch = progress_.batch / per_epoch,
+       .batch_in_epoch = progress_.batch % per_epoch,
+       .last_epoch = plan_.epochs > 0 ? plan_.epochs : -1,
+       .first_virtual_rank = reducer_.range().first,
+       .last_virtual_rank = reducer_.range().last,
+       .lanes = static_cast<int>(std::min<std::int64_t>(plan_.lanes, reducer_.range().size()))});
+  step_end_ = Clock::now();
+  while (!finished() && decision_.signal == 0 && !decision_.out_of_time) {
+    train_step();
+    at_border();
+  }
+  loader_->stop();
+  return finish();
+}
+
+void Trainer::train_step() {
+  show(RankPhase::train);
+  const std::int64_t per_epoch = plan_.batches.batches_per_epoch();
+  const StepPosition position{.step = progress_.step + 1,
+                              .batch = progress_.batch,
+                              .epoch = progress_.batch / per_epoch,
+                              .batch_in_epoch = progress_.batch % per_epoch};
+  const bool want_ids = values_.log().sample_ids();
+  const GradientReport report = gradient_step_.run(replica_.arena(), position, faults_, want_ids);
+
+  Ballot ballot;
+  if (options_.stop_signal != nullptr) ballot.signal = options_.stop_signal->load();
+  ballot.out_of_time =
+      values_.train().max_time() > 0 && seconds_since(run_start_) >= values_.train().max_time();
+  ballot.nonfinite = !reducer_.finite() || std::ranges::any_of(report.metrics, [](const auto& m) {
+    return !std::isfinite(m.loss);
+  });
+  decision_ = vote(comm_, ballot, report.error ? report.error : pending_error_);
+  const MetricSums metrics = sum_metrics(comm_, plan_.batches.virtual_ranks, report.metrics);
+
+  // What is left to divide by: see Note [Counts, not means]. A step without any valid target has
+  // zero gradients, which any divisor leaves zero.
+  const double divisor =
+      metrics.loss_weight > 0 ? metrics.loss_weight * gradient_seed(plan_.nominal_targets) : 1.0;
+  const double norm =
+      std::sqrt(squared_norm(reducer_.gradients(), ranges_, lanes_.pool())) / divisor;
+  const bool applied = accept_numbers(metrics, norm, position.step);
+  const double lr = schedule_.rate(progress_.step);
+  if (applied) {
+    replica_.update(reducer_.gradients(),
+                    {.lr = static_cast<float>(lr),
+                     .gradient_divisor = static_cast<float>(divisor),
+                     .clip_coefficient = clip_coefficient(norm, values_.train().clip_norm()),
+                     .step = progress_.step,
+                     .apply = true},
+                    lanes_.pool());
+    update_running_statistics(replica_.arena(), reducer_.gradients());
+    ++progress_.step;
+    progress_.last_loss = metrics.mean_loss();
+    progress_.epoch += metrics;
+  }
+  ++progress_.batch;
+  progress_.samples_seen += static_cast<std::int64_t>(metrics.samples);
+  if (!made_a_step_) after_first_step(report.used);
+
+  const TimePoint now = Clock::now();
+  const double seconds = seconds_between(step_end_, now);
+  step_end_ = now;
+  progress_.train_seconds += seconds;
+  StepRecord record{.step = applied ? progress_.step : position.step,
+                    .steps = plan_.steps,
+                    .epoch = position.epoch,
+                    .metrics = metrics,
+                    .lr = lr,
+                    .grad_norm = norm,
+                    .samples_seen = progress_.samples_seen,
+                    .step_seconds = seconds,
+                    .data_wait_seconds = loader_->take_wait_seconds(),
+                    .exposed_seconds = reducer_.exposed_seconds(),
+                    .skipped = progress_.skipped,
+                    .applied = applied};
+  if (want_ids) {
+    for (const std::string& text :
+         gather_texts(comm_, std::string(reinterpret_cast<const char*>(report.ids.data()),
+                                         report.ids.size() * sizeof(std::int64_t)))) {
+      const std::size_t count = text.size() / sizeof(std::int64_t);
+      const std::size_t before = record.ids.size();
+      record.ids.resize(before + count);
+      std::copy_n(text.data(), text.size(), reinterpret_cast<char*>(&record.ids[before]));
+    }
+  }
+  record_->step(record);
+  report_skipped_samples();
+}
+
+bool Trainer::accept_numbers(const MetricSums& metrics, double norm, std::int64_t step) {
+  // Finite parts may still overflow in the sum.
+  if (!decision_.nonfinite && std::isfinite(metrics.loss) && std::isfinite(norm)) {
+    progress_.skipped_in_a_row = 0;
+    return true;
+  }
+  const std::string what = fmt::format(
+      "{} is not finite in step {}{} (loss {}, gradient norm {}{})",
+      std::isfinite(metrics.loss) ? "the gradient" : "the loss", step,
+      decision_.nonfinite ? fmt::format(" on rank {}", decision_.nonfinite_rank) : "",
+      metrics.mean_loss(), norm,
+      progress_.last_loss ? fmt::format(", last finite loss {}", *progress_.last_loss) : "");
+  if (values_.train().on_nonfinite() == "stop") {
+    if (decision_.nonfinite && decision_.nonfinite_rank != comm_.rank()) {
+      throw CommError(
+          fmt::format("stopped because rank {} failed: {}", decision_.nonfinite_rank, what),
+          decision_.nonfinite_rank);
+    }
+    throw NonFiniteError(what +
+                         ": no weight was changed; lower optimizer.lr, set train.clip_norm, or "
+                         "look at the data; train.on_nonfinite: skip leaves such steps out");
+  }
+  ++progress_.skipped;
+  if (++progress_.skipped_in_a_row >= max_skipped_in_a_row) {
+    throw NonFiniteError(fmt::format("{}: {} updates skipped in a row; the run does not recover",
+                                     what, progress_.skipped_in_a_row));
+  }
+  if (first_rank_) spdlog::warn("{}: update skipped", what);
+  return false;
+}
+
+void Trainer::after_first_step(const std::vector<bool>& used) {
+  made_a_step_ = true;
+  comm_.set_timeout(values_.parallel().timeout());
+  // A parameter is unused if the loss of no rank reached it; a rank without samples has no say.
+  std::string marks;
+  for (const bool u : used) marks += u ? '1' : '0';
+  const std::vector<std::string> all = gather_texts(comm_, marks);
+  std::string names;
+  for (const Parameter* parameter : plan_.layout->parameters()) {
+    const bool somewhere = std::ranges::any_of(
+        all, [&](const std::string& text) { return text[parameter->index] == '1'; });
+    if (!somewhere) names += (names.empty() ? "" : ", ") + parameter->name;
+  }
+  if (names.empty()) return;
+  if (values_.parallel().unused_parameters() == "error") {
+    throw ConfigError(fmt::format(
+        "parameters that the loss does not depend on: {}; use them, take them out, or set "
+        "parallel.unused_parameters: warn to train them with zero gradients",
+        names));
+  }
+  if (first_rank_) {
+    spdlog::warn("the loss does not depend on: {}; trained with zero gradients", names);
+  }
+}
+
+void Trainer::report_skipped_samples() {
+  for (const SkippedSample& sample : loader_->take_skipped()) {
+    spdlog::warn("sample {} skipped: {}", sample.id, sample.reason);
+  }
+}
+
+void Trainer::at_border() {
+  const std::int64_t per_epoch = plan_.batches.batches_per_epoch();
+  const bool epoch_ended = progress_.batch % per_epoch == 0;
+  if (epoch_ended) {
+    record_->epoch(progress_.batch / per_epoch - 1, progress_.step, progress_.epoch);
+    progress_.epoch = {};
+  }
+  const std::int64_t check = values_.parallel().check_sync();
+  if (check > 0 && progress_.step % check == 0) check_same_weights(comm_, replica_.arena());
+
+  const std::int64_t every = values_.validation().every_steps();
+  const bool due = every == 0 ? epoch_ended : progress_.step % every == 0;
+  bool best = false;
+  if (due && validation_loader_) {
+    const std::int64_t best_before = progress_.best_step;
+    const bool had_best = progress_.best_loss.has_value();
+    validate();
+    best = !had_best || progress_.best_step != best_before;
+  }
+  const std::int64_t save_every = values_.checkpoint().every_steps();
+  const bool save_due = save_every > 0 && progress_.step % save_every == 0;
+  if (save_due || (best && values_.checkpoint().keep_best() > 0)) {
+    save(progress_.validated_step == progress_.step
+             ? std::optional(progress_.validation.at("loss").get<double>())
+             : std::nullopt);
+  }
+}
+
+void Trainer::validate() {
+  if (!validation_loader_ || progress_.validated_step == progress_.step) return;
+  show(RankPhase::evaluate);
+  const MetricSums metrics =
+      evaluate_samples(comm_, *plan_.model, *loss_, replica_.arena(), plan_.validation_batches,
+                       *validation_loader_, lanes_);
+  record_->evaluation(progress_.step, metrics);
+  progress_.validated_step = progress_.step;
+  progress_.validation = to_json(metrics);
+  if (!progress_.best_loss || metrics.mean_loss() < *progress_.best_loss) {
+    progress_.best_loss = metrics.mean_loss();
+    progress_.best_step = progress_.step;
+    progress_.best = ordered_json{{"step", progress_.step}};
+    progress_.best.update(to_json(metrics));
+    progress_.evaluations_without_gain = 0;
+  } else {
+    ++progress_.evaluations_without_gain;
+  }
+  const std::int64_t patience = values_.train().early_stop_patience();
+  if (patience > 0 && progress_.evaluations_without_gain >= patience) {
+    early_stop_ = true;
+    if (first_rank_) {
+      record_->pause();
+      spdlog::info("early stop: {} evaluations without a loss below {:.6f} (step {})",
+                   progress_.evaluations_without_gain, *progress_.best_loss, progress_.best_step);
+    }
+  }
+}
+
+void Trainer::save(std::optional<double> validation_loss) {
+  if (saved_step_ == progress_.step) return;
+  saved_step_ = progress_.step;
+  if (!first_rank_) return;
+  show(RankPhase::save);
+  try {
+    CheckpointSnapshot snapshot = writer_->take_snapshot();
+    replica_.copy_to(snapshot);
+    snapshot.state = state();
+    snapshot.validation_loss = validation_loss;
+    writer_->save(std::move(snapshot));
+  } catch (...) {
+    // The others are not told here: Note [Commit vote].
+    pending_error_ = std::current_exception();
+  }
+}
+
+RunResult Trainer::finish() {
+  if (decision_.signal == 0 && !decision_.out_of_time) validate();
+  save(progress_.validated_step == progress_.step && validation_loader_
+           ? std::optional(progress_.validation.at("loss").get<double>())
+           : std::nullopt);
+  // The last save is rank 0's work alone; however long it takes, the others wait.
+  comm_.set_timeout(no_timeout);
+  if (first_rank_ && !pending_error_) {
+    try {
+      writer_->wait();
+    } catch (...) {
+      pending_error_ = std::current_exception();
+    }
+  }
+  vote(comm_, {}, pending_error_);
+
+  RunResult result;
+  result.signal = decision_.signal;
+  if (decision_.signal != 0) {
+    result.end = decision_.signal == SIGUSR1 ? RunEnd::out_of_time : RunEnd::stopped;
+  } else if (decision_.out_of_time) {
+    result.end = RunEnd::out_of_time;
+  }
+  result.summary = summary(result.end);
+  show(RankPhase::end);
+  return result;
+}
+
+ordered_json Trainer::summary(RunEnd end) {
+  const std::vector<RankMemory> memory =
+      gather(comm_, RankMemory{resident_peak_bytes(), lanes_.peak_bytes()});
+  if (!first_rank_) return {};
+  ordered_json resident = ordered_json::array(), allocator = ordered_json::array();
+  for (const RankMemory& m : memory) {
+    resident.push_back(m.resident_peak);
+    allocator.push_back(m.allocator_peak);
+  }
+  const std::string transport = comm_.description().substr(0, comm_.description().find(':'));
+  const double seconds = progress_.train_seconds;
+  ordered_json json = {
+      {"status", end == RunEnd::done ? "done" : "stopped"},
+      {"steps", progress_.step},
+      {"epochs", progress_.batch / plan_.batches.batches_per_epoch()},
+      {"world_size", comm_.size()},
+      {"samples_seen", progress_.samples_seen},
+      {"samples_per_s", seconds > 0 ? static_cast<double>(progress_.samples_seen) / seconds : 0},
+      {"train_seconds", seconds},
+      {"weights_digest", replica_.arena().digest()},
+      {"loss", progress_.last_loss ? ordered_json(*progress_.last_loss) : ordered_json()},
+      {"skipped", progress_.skipped},
+      {"early_stop", early_stop_},
+      {"validation", progress_.validation},
+      {"best", progress_.best},
+      {"peak_memory_bytes", resident},
+      {"allocator_peak_bytes", allocator},
+      {"communication", {{transport, comm_.stats().bytes}}},
+      {"cpu_isa", cpu_isa_}};
+  ordered_json event = {{"event", "end"}, {"step", progress_.step}, {"time", utc_now()}};
+  event.update(json);
+  record_->pause();
+  record_->event(event);
+  write_file_atomically(RunFolder{values_.output()}.summary(), json.dump(2) + "\n");
+  spdlog::info("{} at step {} | {:.2f} s of training | weights {}",
+               end == RunEnd::done ? "done" : "stopped", progress_.step, seconds,
+               json["weights_digest"].get<std::string>());
+  return json;
+}
+
+void Trainer::restore(const checkpoint::RunState& state) {
+  progress_.step = state.step();
+  progress_.batch = state.batch();
+  progress_.samples_seen = state.samples_seen();
+  progress_.skipped = state.skipped();
+  progress_.train_seconds = state.train_seconds();
+  if (state.has_last_loss()) progress_.last_loss = state.last_loss();
+  if (state.has_best()) {
+    progress_.best_loss = state.best().loss();
+    progress_.best_step = state.best().step();
+    progress_.best = ordered_json::parse(state.best().metrics());
+  }
+  if (state.has_validation()) {
+    progress_.validation = ordered_json::parse(state.validation());
+    progress_.validated_step = state.validated_step();
+  }
+  progress_.evaluations_without_gain = state.evaluations_without_gain();
+  const std::int64_t patience = values_.train().early_stop_patience();
+  early_stop_ = patience > 0 && progress_.evaluations_without_gain >= patience;
+  if (state.epoch_sums_size() == 6) {
+    progress_.epoch = {.loss = state.epoch_sums(0),
+                       .loss_weight = state.epoch_sums(1),
+                       .samples = state.epoch_sums(2),
+                       .correct = state.epoch_sums(3),
+                       .correct5 = state.epoch_sums(4),
+                       .targets = state.epoch_sums(5)};
+  }
+  saved_step_ = progress_.step;
+}
+
+checkpoint::RunState Trainer::state() const {
+  checkpoint::RunState state;
+  state.set_step(progress_.step);
+  state.set_batch(progress_.batch);
+  const std::int64_t per_epoch = plan_.batches.batches_per_epoch();
+  state.set_epoch(progress_.batch / per_epoch);
+  state.set_batch_in_epoch(progress_.batch % per_epoch);
+  state.set_samples_seen(progress_.samples_seen);
+  state.set_skipped(progress_.skipped);
+  state.set_train_seconds(progress_.train_seconds);
+  state.set_recipe_digest(recipe_digest(config_));
+  state.set_recipe(to_yaml(config_, config_.kinds));
+  state.set_cpu_isa(cpu_isa_);
+  state.set_dataset_identity(plan_.train_data->identity());
+  state.set_program_version(std::string(version()));
+  state.set_weights_digest(replica_.arena().digest());
+  if (progress_.last_loss) state.set_last_loss(*progress_.last_loss);
+  if (progress_.best_loss) {
+    state.mutable_best()->set_step(progress_.best_step);
+    state.mutable_best()->set_loss(*progress_.best_loss);
+    state.mutable_best()->set_metrics(progress_.best.dump());
+  }
+  if (progress_.validated_step >= 0) {
+    state.set_validation(progress_.validation.dump());
+    state.set_validated_step(progress_.validated_step);
+  }
+  state.set_evaluations_without_gain(progress_.evaluations_without_gain);
+  for (const double sum :
+       {progress_.epoch.loss, progress_.epoch.loss_weight, progress_.epoch.samples,
+        progress_.epoch.correct, progress_.epoch.correct5, progress_.epoch.targets}) {
+    state.add_epoch_sums(sum);
+  }
+  return state;
+}
+
+void Trainer::show(RankPhase phase) const {
+  if (options_.status == nullptr) return;
+  options_.status->step.store(progress_.step + (phase == RankPhase::train ? 1 : 0));
+  options_.status->phase.store(phase);
+}
+
+}  // namespace dtrain
