@@ -5,8 +5,8 @@
 // a Unix socket in a private folder: no port, nothing for two jobs to fight over. Descriptors can
 // be passed too: that is how ranks come to share memory that has no name.
 //
-//   UnixStoreServer server;                          // in the launcher
-//   UnixStore store(server.socket_path());           // in each rank
+//   UnixStoreServer server;                          // in the launcher (unix_store_server.h)
+//   UnixStore store(server.socket_path());           // in each rank (unix_store.h)
 //   store.set("address/0", "...");
 //   std::string address = store.get("address/0", Deadline(60));   // waits until it is set
 #pragma once
@@ -32,12 +32,15 @@ class Store {
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
   // Waits until the key is set, without reading it. False if the deadline passed first.
   virtual bool wait(const std::string& key, Deadline deadline) = 0;
+  // Forgets a key, value or descriptor; nothing happens if it is not there.
+  virtual void remove(const std::string& key) = 0;
 };
 
 // A store that passes descriptors between the processes of a node.
 class DescriptorStore : public Store {
  public:
   // Lets others receive a duplicate of `fd`, any number of times, also after this process ended.
+  // The store holds one until the key is removed.
   virtual void share(const std::string& key, int fd) = 0;
   virtual UniqueFd receive(const std::string& key, Deadline deadline) = 0;
 };

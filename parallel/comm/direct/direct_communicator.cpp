@@ -185,7 +185,9 @@ std::unique_ptr<SharedMemory> DirectCommunicator::allocate(std::size_t bytes) {
     std::copy_n(text.data(), std::min(text.size(), failure.size() - 1), failure.data());
     for (const auto& raw : exchange(collective, std::as_bytes(std::span(failure)))) {
       const auto* other = reinterpret_cast<const char*>(raw.data());
-      if (other[0] != '\0') throw DeviceError(std::string(other));
+      if (other[0] == '\0') continue;
+      source_->retire(id);
+      throw DeviceError(std::string(other));
     }
   };
   attempt([&] { segments[static_cast<std::size_t>(rank())] = source_->create(id, bytes); });
