@@ -86,6 +86,11 @@ Config parse_config(const std::string& yaml, const std::string& source, const fs
 
   const Folders folders{fs::absolute(folder), fs::current_path()};
   Given given;
+  // Text that is no recipe at all earns one problem, not one for each key that it lacks.
+  if (root->kind != YamlNode::Kind::map) {
+    read_recipe(*root, kinds, folders, config.values, given, problems);
+    problems.throw_if_any();
+  }
   read_recipe(*root, kinds, folders, config.values, given, problems);
   std::vector<std::string> derived;
   resolve(config.values, config.name, folders, given, derived, problems);

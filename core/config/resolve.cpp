@@ -186,8 +186,7 @@ void Resolver::resolve_batch() {
             "batch.micro, those of one forward pass");
   } else {
     problem("batch",
-            "the section is required, but missing: add for example batch: {global: 64, micro: 8}, "
-            "the samples of a step and of one forward pass");
+            "give two of global, micro and accumulate, as in batch: {global: 64, micro: 8}");
   }
 }
 
