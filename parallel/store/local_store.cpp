@@ -1,11 +1,11 @@
 #include "dtrain/parallel/store/local_store.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <fcntl.h>
+
+#include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
 
@@ -80,8 +80,7 @@ std::int64_t LocalStore::add(const std::string& key, std::int64_t amount) {
       const std::string& text = found->second;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sum);
       if (error != std::errc() || end != text.data() + text.size()) {
-        throw CommError(
-            fmt::format("cannot add to '{}': '{:.40}' is not an integer", key, text));
+        throw CommError(fmt::format("cannot add to '{}': '{:.40}' is not an integer", key, text));
       }
     }
     if (__builtin_add_overflow(sum, amount, &sum)) {
@@ -116,8 +115,8 @@ void LocalStore::share(const std::string& key, int fd) {
   {
     std::lock_guard lock(mutex_);
     if (descriptors_.size() >= most_descriptors && !descriptors_.contains(key)) {
-      throw CommError(fmt::format("the store is full: '{}' is the descriptor after {}", key,
-                                  most_descriptors));
+      throw CommError(
+          fmt::format("the store is full: '{}' is the descriptor after {}", key, most_descriptors));
     }
     descriptors_[key] = std::move(copy);
   }
@@ -149,6 +148,8 @@ bool LocalStore::contains(const std::string& key) const {
   return values_.contains(key) || descriptors_.contains(key);
 }
 
-std::unique_ptr<DescriptorStore> make_local_store() { return std::make_unique<LocalStore>(); }
+std::unique_ptr<DescriptorStore> make_local_store() {
+  return std::make_unique<LocalStore>();
+}
 
 }  // namespace dtrain

@@ -1,14 +1,14 @@
 #include "dtrain/parallel/store/store_message.h"
 
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
+#include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
 

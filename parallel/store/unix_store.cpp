@@ -1,13 +1,13 @@
 #include "dtrain/parallel/store/unix_store.h"
 
-#include <fmt/format.h>
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/parallel/store/store_message.h"
@@ -16,7 +16,9 @@ namespace dtrain {
 
 namespace {
 
-std::uint32_t code(StoreOperation operation) { return static_cast<std::uint32_t>(operation); }
+std::uint32_t code(StoreOperation operation) {
+  return static_cast<std::uint32_t>(operation);
+}
 
 // False if the deadline passed first.
 bool wait_for_socket(int socket, short events, const Deadline& deadline) {
@@ -77,13 +79,13 @@ UnixStore::Reply UnixStore::call(std::uint32_t operation, const std::string& key
   if (!socket) socket = connect();
 
   const auto gone = [&] {
-    return CommError(fmt::format("the store at {} is gone (while waiting for '{}')",
-                                 path_.string(), key));
+    return CommError(
+        fmt::format("the store at {} is gone (while waiting for '{}')", path_.string(), key));
   };
   const std::string request = encode(operation, key, value);
   for (std::size_t sent = 0; sent < request.size();) {
-    const std::ptrdiff_t n = send_some(
-        socket.get(), std::span(request).subspan(sent), sent == 0 ? fd : -1);
+    const std::ptrdiff_t n =
+        send_some(socket.get(), std::span(request).subspan(sent), sent == 0 ? fd : -1);
     if (n < 0) throw gone();
     sent += static_cast<std::size_t>(n);
     if (n == 0 && !wait_for_socket(socket.get(), POLLOUT, deadline)) return {};

@@ -1,14 +1,14 @@
 #include "dtrain/parallel/store/unix_store_server.h"
 
-#include <fmt/format.h>
+#include <cerrno>
+#include <charconv>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <charconv>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
 
@@ -45,8 +45,8 @@ UnixStoreServer::UnixStoreServer()
       listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
   if (!wake_ || !listener_ || SocketAddress(path_).bind(listener_.get()) != 0 ||
       ::listen(listener_.get(), queue_of_clients) != 0) {
-    throw CommError(fmt::format("{}: cannot serve the store there: {}", path_.string(),
-                                errno_text(errno)));
+    throw CommError(
+        fmt::format("{}: cannot serve the store there: {}", path_.string(), errno_text(errno)));
   }
   thread_ = std::thread([this] { serve(); });
 }
@@ -158,7 +158,8 @@ bool UnixStoreServer::answer(Client& client) {
         store_.remove(request.key);
         put_reply(client, StoreStatus::ok, "");
         break;
-      default: return false;
+      default:
+        return false;
     }
   } catch (const CommError& e) {
     put_reply(client, StoreStatus::failed, e.what());

@@ -1,11 +1,11 @@
 #include "dtrain/parallel/comm/direct/available_memory.h"
 
-#include <fmt/format.h>
-
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
+
+#include <fmt/format.h>
 
 namespace dtrain {
 namespace fs = std::filesystem;

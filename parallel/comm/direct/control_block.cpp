@@ -1,11 +1,11 @@
 #include "dtrain/parallel/comm/direct/control_block.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "dtrain/core/base/clock.h"
 #include "dtrain/core/base/error.h"
@@ -21,7 +21,9 @@ namespace {
 constexpr std::uint64_t control_magic = 0x6474726e63743031;  // "dtrnct01"
 constexpr std::size_t page_bytes = 4096;
 
-std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+std::size_t round_up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
 
 // About 1 MiB for the whole group.
 std::size_t stage_bytes_for(int ranks) {
@@ -43,12 +45,18 @@ bool of_floats(CollectiveKind kind) {
 
 const char* name_of(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::join: return "join";
-    case CollectiveKind::allocate: return "allocate";
-    case CollectiveKind::tree_sum: return "tree_sum";
-    case CollectiveKind::all_reduce: return "all_reduce";
-    case CollectiveKind::all_gather: return "all_gather";
-    case CollectiveKind::broadcast: return "broadcast";
+    case CollectiveKind::join:
+      return "join";
+    case CollectiveKind::allocate:
+      return "allocate";
+    case CollectiveKind::tree_sum:
+      return "tree_sum";
+    case CollectiveKind::all_reduce:
+      return "all_reduce";
+    case CollectiveKind::all_gather:
+      return "all_gather";
+    case CollectiveKind::broadcast:
+      return "broadcast";
   }
   return "unknown";
 }
@@ -91,8 +99,7 @@ ControlBlock::ControlBlock(std::span<std::byte> memory, int ranks)
       stages_(memory.data() + stages_offset(ranks)),
       stage_bytes_(stage_bytes_for(ranks)) {
   if (memory.size() < bytes_needed(ranks) || header_->magic != control_magic ||
-      header_->ranks != static_cast<std::uint32_t>(ranks) ||
-      header_->stage_bytes != stage_bytes_) {
+      header_->ranks != static_cast<std::uint32_t>(ranks) || header_->stage_bytes != stage_bytes_) {
     throw CommError(fmt::format(
         "the control memory found is not that of a group of {} ranks: all ranks must run the same "
         "version of dtrain with the same number of processes",

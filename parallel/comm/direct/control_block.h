@@ -11,7 +11,14 @@
 
 namespace dtrain {
 
-enum class CollectiveKind : std::uint32_t { join, allocate, tree_sum, all_reduce, all_gather, broadcast };
+enum class CollectiveKind : std::uint32_t {
+  join,
+  allocate,
+  tree_sum,
+  all_reduce,
+  all_gather,
+  broadcast
+};
 
 // What a rank says it is doing when it comes to a meeting. All ranks must say the same.
 struct Collective {

@@ -1,11 +1,11 @@
 #include "dtrain/parallel/comm/direct/direct_communicator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <numeric>
+
+#include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/parallel/comm/direct/available_memory.h"
@@ -124,8 +124,8 @@ DirectCommunicator::Memory& DirectCommunicator::own(SharedMemory& memory) const 
   return *direct;
 }
 
-std::vector<std::vector<std::byte>> DirectCommunicator::exchange(
-    Collective& collective, std::span<const std::byte> bytes) {
+std::vector<std::vector<std::byte>> DirectCommunicator::exchange(Collective& collective,
+                                                                 std::span<const std::byte> bytes) {
   std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(size()));
   if (size() == 1) {
     all[0].assign(bytes.begin(), bytes.end());
@@ -230,8 +230,7 @@ std::shared_ptr<const DirectCommunicator::Plan> DirectCommunicator::prepare(cons
   return last_plan_;
 }
 
-std::shared_ptr<const DirectCommunicator::Plan> DirectCommunicator::rank_order(
-    std::size_t offset) {
+std::shared_ptr<const DirectCommunicator::Plan> DirectCommunicator::rank_order(std::size_t offset) {
   std::lock_guard lock(mutex_);
   if (rank_order_ && rank_order_->partials[0][0].offset == offset) return rank_order_;
   std::vector<Addition> order;
@@ -281,19 +280,19 @@ void DirectCommunicator::check_bounds(const Sum& sum) const {
   const std::size_t bytes = sum.count * sizeof(float);
   const auto check = [&](int rank, std::size_t offset) {
     const std::size_t have = sum.memory->of(rank).size();
-    DTRAIN_CHECK(sum.count <= have / sizeof(float) && offset <= have - bytes &&
-                     offset % sizeof(float) == 0,
-                 "{} floats at byte {} of {} bytes of rank {}", sum.count, offset, have, rank);
+    DTRAIN_CHECK(
+        sum.count <= have / sizeof(float) && offset <= have - bytes && offset % sizeof(float) == 0,
+        "{} floats at byte {} of {} bytes of rank {}", sum.count, offset, have, rank);
   };
   for (int r = 0; r < size(); ++r) {
     check(r, sum.result);
     for (const Partial& p : sum.plan->partials[static_cast<std::size_t>(r)]) {
       const std::size_t offset = p.offset + sum.shift;
       check(r, offset);
-      DTRAIN_CHECK(offset == sum.result || offset + bytes <= sum.result ||
-                       sum.result + bytes <= offset,
-                   "{} floats at byte {} of rank {} overlap the result at byte {}", sum.count,
-                   offset, r, sum.result);
+      DTRAIN_CHECK(
+          offset == sum.result || offset + bytes <= sum.result || sum.result + bytes <= offset,
+          "{} floats at byte {} of rank {} overlap the result at byte {}", sum.count, offset, r,
+          sum.result);
     }
   }
 }
@@ -351,9 +350,9 @@ void DirectCommunicator::sum_large(Collective collective, const Sum& sum, double
       inputs.push_back(sum.memory->floats(r, p.offset + sum.shift + begin));
     }
   }
-  sum.plan->kernel.run(inputs, outputs, (end - begin) / sizeof(float),
-                       end - begin >= streaming_bytes ? TreeKernel::Writes::streaming
-                                                      : TreeKernel::Writes::cached);
+  sum.plan->kernel.run(
+      inputs, outputs, (end - begin) / sizeof(float),
+      end - begin >= streaming_bytes ? TreeKernel::Writes::streaming : TreeKernel::Writes::cached);
   ++collective.phase;
   meeting_.meet(collective, timeout);
 }
@@ -422,18 +421,20 @@ void DirectCommunicator::abort(const std::string& reason) {
   meeting_.control().abort(reason, -1);
 }
 
-void DirectCommunicator::set_timeout(double seconds) { timeout_.store(seconds); }
+void DirectCommunicator::set_timeout(double seconds) {
+  timeout_.store(seconds);
+}
 
 CommStats DirectCommunicator::stats() const {
   std::lock_guard lock(mutex_);
   CommStats stats = stats_;
   const auto [least, most] = std::ranges::minmax(reserved_);
   const std::size_t all = std::accumulate(reserved_.begin(), reserved_.end(), std::size_t{0});
-  stats.transport = fmt::format(
-      "{}: {} + {} control", source_->transport(),
-      least == most ? fmt::format("{} x {}", size(), mebibytes(most))
-                    : fmt::format("{} on {} ranks", mebibytes(all), size()),
-      mebibytes(ControlBlock::bytes_needed(size())));
+  stats.transport =
+      fmt::format("{}: {} + {} control", source_->transport(),
+                  least == most ? fmt::format("{} x {}", size(), mebibytes(most))
+                                : fmt::format("{} on {} ranks", mebibytes(all), size()),
+                  mebibytes(ControlBlock::bytes_needed(size())));
   return stats;
 }
 

@@ -1,11 +1,11 @@
 #include "dtrain/parallel/comm/direct/futex.h"
 
+#include <climits>
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <climits>
+#include <time.h>
 
 namespace dtrain {
 

@@ -1,10 +1,10 @@
 #include "dtrain/parallel/comm/direct/meeting.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "dtrain/core/base/clock.h"
 #include "dtrain/core/base/cpu_count.h"
@@ -129,8 +129,8 @@ void Meeting::fail_late(const std::vector<int>& late, const Collective& collecti
           ? "joined the group"
           : fmt::format("{} {} #{} ({} bytes)", collective.phase == 0 ? "entered" : "finished",
                         name_of(collective.kind), collective.sequence, payload_bytes(collective));
-  control_.abort(fmt::format("{} {} not {} {}; waiting: {}", ranks_text(late),
-                             one ? "has" : "have", what, happened, fmt::join(waiting, ", ")),
+  control_.abort(fmt::format("{} {} not {} {}; waiting: {}", ranks_text(late), one ? "has" : "have",
+                             what, happened, fmt::join(waiting, ", ")),
                  late.front());
   // All ranks report the same: that of whoever was first.
   control_.throw_aborted();

@@ -1,10 +1,10 @@
 #include "dtrain/parallel/comm/direct/segments.h"
 
-#include <fmt/format.h>
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <sys/mman.h>
+
+#include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/parallel/comm/direct/available_memory.h"
@@ -14,8 +14,7 @@ namespace dtrain {
 Segment make_anonymous_segment(std::size_t bytes) {
   constexpr std::size_t page = 4096;
   const std::size_t size = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
-  void* address =
-      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
     throw DeviceError(fmt::format("cannot reserve {}: {}", mebibytes(size), errno_text(errno)));
   }

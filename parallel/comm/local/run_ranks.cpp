@@ -1,10 +1,10 @@
 #include "dtrain/parallel/comm/local/run_ranks.h"
 
-#include <fmt/format.h>
-
 #include <exception>
 #include <mutex>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "dtrain/parallel/comm/local/local_group.h"
 

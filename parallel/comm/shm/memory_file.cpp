@@ -1,12 +1,12 @@
 #include "dtrain/parallel/comm/shm/memory_file.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <cerrno>
+#include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/parallel/comm/direct/available_memory.h"
@@ -50,9 +50,10 @@ Segment map_memory_file(const UniqueFd& fd, std::size_t bytes) {
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd.get(), &status) != 0 ||
       static_cast<std::uint64_t>(status.st_size) < size) {
-    throw CommError(fmt::format("a peer offers memory that is not sealed, or has {} bytes where {} "
-                                "were agreed",
-                                status.st_size, size));
+    throw CommError(
+        fmt::format("a peer offers memory that is not sealed, or has {} bytes where {} "
+                    "were agreed",
+                    status.st_size, size));
   }
   void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (address == MAP_FAILED) {

@@ -1,9 +1,9 @@
 #include "dtrain/parallel/comm/shm/shm_communicator.h"
 
-#include <fmt/format.h>
+#include <optional>
 #include <unistd.h>
 
-#include <optional>
+#include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/parallel/comm/direct/direct_communicator.h"
@@ -83,8 +83,7 @@ std::unique_ptr<Communicator> make_shm_communicator(DescriptorStore& store, int 
 
   auto source = std::make_unique<ShmSegments>(store, prefix, rank, options.connect_timeout);
   ShmSegments& segments = *source;
-  auto comm =
-      std::make_unique<DirectCommunicator>(rank, size, segment, std::move(source), options);
+  auto comm = std::make_unique<DirectCommunicator>(rank, size, segment, std::move(source), options);
   comm->join(options.connect_timeout);
   // Now all are known to live, and stay until all have opened their watches.
   std::vector<int> pids;

@@ -2,10 +2,10 @@
 // outright, and threads that map the segments of the shm transport each on its own.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "dtrain/parallel/comm/local/run_ranks.h"
 #include "dtrain/parallel/comm/shm/shm_communicator.h"
