@@ -26,8 +26,8 @@ Tensor conv2d_backward_input(OpContext& context, const Tensor& dy, const Tensor&
                              const Shape& x_shape, Layout x_layout, const Conv2dOptions& options);
 
 // Writes dw: [O, I / groups, KH, KW].
-void conv2d_backward_weight(OpContext& context, const Tensor& x, const Tensor& dy,
-                            const Tensor& dw, const Conv2dOptions& options);
+void conv2d_backward_weight(OpContext& context, const Tensor& x, const Tensor& dy, const Tensor& dw,
+                            const Conv2dOptions& options);
 
 // Writes db: [O], sums of dy over all but the channels.
 void conv2d_backward_bias(OpContext& context, const Tensor& dy, const Tensor& db);
