@@ -1,12 +1,14 @@
 // All-reduce between processes of one machine: shared memory against Gloo and against the ceiling
 // that copying sets, all in turn within one run.
 //
-//   bench_all_reduce [--ranks 2] [--rounds 15] [--bytes N]... [--only PREFIX]... [--json FILE]
+//   bench_all_reduce [--ranks 2] [--rounds 15] [--bytes N]... [--only PREFIX]... [--pin]
+//                    [--json FILE]
 //
 // Starts the other ranks by executing itself. Sizes are in bytes; 100 MB means 1e8.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -37,6 +39,7 @@ struct Options {
   int rounds = 15;
   std::vector<std::size_t> sizes{4096, 65536, 1 << 20, 8 << 20, 25 << 20, 100'000'000};
   std::vector<std::string> only;  // methods whose names begin so; all if empty
+  bool pin = false;
   std::string socket;
   std::string folder;
   std::string json;
@@ -65,6 +68,20 @@ double measure(Communicator& comm, const Method& method, std::size_t count) {
   return *std::ranges::max_element(all);
 }
 
+// Keeps this thread on the n-th processor that it may use.
+void pin_to_processor(int n) {
+  cpu_set_t usable;
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (!CPU_ISSET(processor, &usable) || n-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
 void run_rank(const Options& options) {
   UnixStore store(options.socket);
   const auto comm = make_shm_communicator(store, options.rank, options.ranks);
@@ -74,6 +91,7 @@ void run_rank(const Options& options) {
   auto* second = values + (most + 4096) / 64 * 64 / sizeof(float);
   const TreeSum plan = plan_tree_sum(SumTree(options.ranks), options.ranks, 1, 0);
   InlineStream stream;
+  if (options.pin) pin_to_processor(options.rank);
 
   std::vector<Method> methods;
   methods.push_back(
@@ -174,6 +192,7 @@ pid_t start_rank(const Options& options, int rank) {
   for (const std::string& prefix : options.only) {
     arguments.insert(arguments.end(), {"--only", prefix});
   }
+  if (options.pin) arguments.push_back("--pin");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -191,6 +210,7 @@ int run(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "samples of each method");
   app.add_option("--bytes", sizes, "sizes to measure");
   app.add_option("--only", options.only, "methods to measure, by how their names begin");
+  app.add_flag("--pin", options.pin, "keep rank r on the r-th processor");
   app.add_option("--json", options.json, "file to write the figures to");
   app.add_option("--rank", options.rank)->group("");
   app.add_option("--socket", options.socket)->group("");
