@@ -58,14 +58,15 @@ std::string select_cpu_isa(const std::string& cpu_isa) {
     throw ConfigError(fmt::format("cpu_isa: '{}' is not an instruction set; one of auto, {}",
                                   cpu_isa, names_up_to(known_isas.size() - 1)));
   }
-  dnnl::set_max_cpu_isa(known_isas[wanted].dnnl);
+  // Refused after the first time, and after the first operator.
+  const bool limited = dnnl::set_max_cpu_isa(known_isas[wanted].dnnl) == dnnl::status::success;
   const std::size_t in_force = best_within(dnnl::get_effective_cpu_isa());
-  if (in_force < wanted) {
+  if (limited && in_force < wanted) {
     throw ConfigError(
         fmt::format("cpu_isa: this machine has no {}; it has {} (auto takes the last)", cpu_isa,
                     names_up_to(in_force)));
   }
-  DTRAIN_CHECK(in_force == wanted, "cpu_isa {} asked for after operators ran with {}", cpu_isa,
+  DTRAIN_CHECK(in_force == wanted, "cpu_isa {} asked for after {} was chosen or used", cpu_isa,
                known_isas[in_force].name);
   // Highway's better targets have lower bits.
   hwy::DisableTargets(known_isas[wanted].highway - 1);
