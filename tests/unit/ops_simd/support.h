@@ -1,5 +1,5 @@
 // What the tests of the vector operators share: tensors of random numbers, error of a tensor,
-// comparison of bits, and a loop over the instruction sets of the machine.
+// and comparison of bits.
 #pragma once
 
 #include <algorithm>
@@ -10,27 +10,14 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include "dtrain/core/device/allocator.h"
 #include "dtrain/core/ops/context.h"
 #include "dtrain/core/random/philox.h"
 #include "dtrain/core/tensor/tensor.h"
+#include "dtrain/tests/unit/ops_simd/instruction_sets.h"
 
 namespace dtrain {
-
-// Runs f once per instruction set that this machine and this build have.
-template <class F>
-void for_each_instruction_set(const F& f) {
-  const std::int64_t supported = hwy::SupportedTargets();
-  for (const std::int64_t target : {HWY_SSE4, HWY_AVX2, HWY_AVX3, HWY_NEON}) {
-    if ((supported & target) == 0) continue;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    f();
-    hwy::SetSupportedTargetsForTest(0);
-  }
-}
 
 class OpsTest : public ::testing::Test {
  protected:
