@@ -93,10 +93,12 @@ std::string meaning_text(const FieldDescriptor& field) {
   }
   if (key.short_name()) add("`name` alone may stand for the section");
   if (key.placement()) add("placement");
-  for (std::size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2)) {
-    text.insert(bar, "\\");
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
   }
-  return text;
+  return escaped;
 }
 
 void table(const Descriptor& type, std::string& out) {

@@ -37,17 +37,19 @@ std::string Problems::origin(const Place& place) const {
 }
 
 std::string Problems::text(const Problem& problem) const {
+  const std::string source = printable(source_, 4096);
+  const std::string path = printable(problem.path, 120);
   std::string where;
   if (problem.place.on_command_line()) {
     where = fmt::format("override {}",
                         shown(overrides_[static_cast<std::size_t>(problem.place.override_index)]));
   } else if (problem.place.line > 0) {
-    where = fmt::format("{}:{}:{}", source_, problem.place.line, problem.place.column);
+    where = fmt::format("{}:{}:{}", source, problem.place.line, problem.place.column);
   } else {
-    where = source_;
+    where = source;
   }
-  if (problem.path.empty()) return fmt::format("{}: {}", where, problem.what);
-  return fmt::format("{}: {}: {}", where, problem.path, problem.what);
+  if (path.empty()) return fmt::format("{}: {}", where, problem.what);
+  return fmt::format("{}: {}: {}", where, path, problem.what);
 }
 
 void Problems::throw_if_any() const {
@@ -68,27 +70,27 @@ void Problems::throw_if_any() const {
   throw ConfigError(all);
 }
 
-std::string shown(std::string_view text) {
-  constexpr std::size_t kMaxLength = 80;
-  std::string out = "'";
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
+std::string printable(std::string_view text, std::size_t limit) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
     // Not in the middle of a UTF-8 sequence.
-    if (out.size() > kMaxLength && (byte & 0xC0) != 0x80) {
-      out += "...";
-      break;
-    }
-    if (byte == '\n') {
+    if (out.size() >= limit && (byte & 0xC0) != 0x80) return out + "...";
+    if (c == '\n') {
       out += "\\n";
-    } else if (byte == '\t') {
+    } else if (c == '\t') {
       out += "\\t";
     } else if (byte < 0x20 || byte == 0x7F) {
       out += fmt::format("\\x{:02x}", byte);
     } else {
-      out += text[i];
+      out += c;
     }
   }
-  return out + "'";
+  return out;
+}
+
+std::string shown(std::string_view text) {
+  return fmt::format("'{}'", printable(text, 80));
 }
 
 std::string join_or(const std::vector<std::string>& words) {

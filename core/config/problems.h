@@ -4,6 +4,7 @@
 // one ConfigError with a line for each, in the order of the file.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,8 +55,11 @@ class Problems {
   std::vector<Problem> problems_;
 };
 
-// Text from a recipe as it may stand in a message: in quotes, without control characters, cut to a
-// readable length.
+// Text of a recipe as it may stand in a message: control characters escaped, so that it can neither
+// forge a line nor reach the terminal, and cut after about `limit` bytes.
+std::string printable(std::string_view text, std::size_t limit);
+
+// The same in quotes, for values.
 std::string shown(std::string_view text);
 
 // "a", "a or b", "a, b or c".

@@ -221,8 +221,7 @@ void Reader::check_required(const YamlNode& node, const std::string& path, const
 
 void Reader::report_unknown(const YamlEntry& entry, const std::string& path,
                             const Message& message) {
-  const std::string full =
-      join_path(path, entry.key.size() > 60 ? entry.key.substr(0, 60) + "..." : entry.key);
+  const std::string full = join_path(path, entry.key);
   if (entry.key == "<<") {
     problems_.add(entry.place, full,
                   "merge keys (<<) are not supported; write the keys out in each section");
@@ -400,7 +399,10 @@ void Reader::read_number(const YamlNode& node, const std::string& path, Slot slo
     std::string error = scalar.error;
     // An unbounded 32-bit field still has its own bounds.
     if (error.empty() && !(scalar.value >= low && scalar.value <= high)) {
-      error = fmt::format("must be from {} to {}, found {}", low, high, shown(node.text));
+      error = fmt::format("must be from {} to {}, found {}",
+                          key.has_min() ? bound_text(key.min()) : fmt::format("{}", low),
+                          key.has_max() ? bound_text(key.max()) : fmt::format("{}", high),
+                          shown(node.text));
     }
     if (error.empty()) {
       const std::string range = out_of_range(key, static_cast<double>(scalar.value));
