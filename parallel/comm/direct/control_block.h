@@ -59,6 +59,8 @@ class ControlBlock {
   struct alignas(64) RankSlot {
     std::atomic<std::uint64_t> entered = 0;  // meetings that this rank has come to
     std::atomic<std::int32_t> pid = 0;
+    std::uint64_t processors[16] = {};  // bits: those that this rank may use, as far as they fit
+    double quota = 0;                   // processors that its control group grants; 0: no limit
     // Two of each, used in turn: a rank that is ahead by one meeting writes the other one.
     alignas(64) Collective collective[2];
   };

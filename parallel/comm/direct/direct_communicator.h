@@ -4,7 +4,8 @@
 // Peers add straight from each other's buckets. For a large sum the ranks meet, each rank sums its
 // own part of the range from the memory of all ranks and writes the result into the memory of all
 // ranks, and they meet again: 1/R of the additions each, and no copy. A small sum goes through the
-// staging areas, with one meeting: each rank adds everything itself.
+// staging areas, with one meeting: each rank adds everything itself. What is
+// small depends on what a meeting costs.
 #pragma once
 
 #include <atomic>
@@ -23,6 +24,10 @@ class DirectCommunicator final : public Communicator {
   // `control` holds a created ControlBlock.
   DirectCommunicator(int rank, int size, Segment control, std::unique_ptr<SegmentSource> source,
                      const CommOptions& options);
+
+  // Before the first collective, alike on all ranks: whether each rank can have a processor of its
+  // own. Decides how long waiting spins and from which size on a sum takes two meetings.
+  void set_own_processors(bool own) { meeting_.set_own_processors(own); }
 
   // Waits that many seconds for all ranks to come; throws CommError that names who did not.
   void join(double seconds);

@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "dtrain/core/base/clock.h"
-#include "dtrain/core/base/cpu_count.h"
 #include "dtrain/core/base/error.h"
 #include "dtrain/parallel/comm/direct/futex.h"
 
@@ -17,8 +16,8 @@ namespace {
 
 constexpr double slice_seconds = 0.1;
 // About what falling asleep and being woken costs.
-constexpr double spin_with_own_core = 20e-6;
-constexpr double spin_with_shared_core = 1e-6;
+constexpr double spin_with_own_processor = 20e-6;
+constexpr double spin_with_shared_processor = 1e-6;
 
 void pause_processor() {
 #if defined(__x86_64__)
@@ -35,11 +34,11 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }  // namespace
 
 Meeting::Meeting(ControlBlock control, int rank, std::function<bool(int)> died)
-    : control_(control),
-      rank_(rank),
-      died_(std::move(died)),
-      spin_seconds_(control.ranks() <= cpu_count().usable ? spin_with_own_core
-                                                          : spin_with_shared_core) {}
+    : control_(control), rank_(rank), died_(std::move(died)) {}
+
+void Meeting::set_own_processors(bool own) {
+  own_processors_ = own;
+}
 
 void Meeting::meet(const Collective& collective, double timeout) {
   if (control_.aborted()) control_.throw_aborted();
@@ -66,12 +65,14 @@ bool Meeting::completed(std::uint64_t number) const {
 
 bool Meeting::spin(std::uint64_t number) const {
   const TimePoint start = Clock::now();
+  const double spin_seconds =
+      own_processors_ ? spin_with_own_processor : spin_with_shared_processor;
   do {
     for (int i = 0; i < 16; ++i) {
       if (completed(number)) return true;
       pause_processor();
     }
-  } while (seconds_since(start) < spin_seconds_ && !control_.aborted());
+  } while (seconds_since(start) < spin_seconds && !control_.aborted());
   return false;
 }
 

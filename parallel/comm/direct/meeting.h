@@ -41,6 +41,10 @@ class Meeting {
   std::span<std::byte> wide_outbox() const { return control_.all_stages(next_); }
   std::span<const std::byte> wide_inbox() const { return control_.all_stages(next_ - 1); }
 
+  // Whether every rank can have a processor of its own: then waiting spins before it sleeps.
+  void set_own_processors(bool own);
+  bool own_processors() const { return own_processors_; }
+
   const ControlBlock& control() const { return control_; }
 
  private:
@@ -56,7 +60,7 @@ class Meeting {
   int rank_;
   std::function<bool(int)> died_;
   std::uint64_t next_ = 0;  // number of the next meeting
-  double spin_seconds_;
+  bool own_processors_ = false;
 };
 
 }  // namespace dtrain

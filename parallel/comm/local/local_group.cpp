@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "dtrain/core/base/cpu_count.h"
 #include "dtrain/core/base/error.h"
 #include "dtrain/parallel/comm/direct/direct_communicator.h"
 
@@ -54,11 +55,14 @@ std::vector<std::unique_ptr<Communicator>> make_local_group(int ranks, CommOptio
   DTRAIN_CHECK(ranks >= 1, "a group of {} ranks", ranks);
   const Segment control = make_anonymous_segment(ControlBlock::bytes_needed(ranks));
   ControlBlock::create(control.bytes, ranks);
+  const bool own_processors = cpu_count().usable >= ranks;
   const auto offers = std::make_shared<Offers>();
   std::vector<std::unique_ptr<Communicator>> group;
   for (int r = 0; r < ranks; ++r) {
-    group.push_back(std::make_unique<DirectCommunicator>(
-        r, ranks, control, std::make_unique<LocalSegments>(r, offers), options));
+    auto comm = std::make_unique<DirectCommunicator>(
+        r, ranks, control, std::make_unique<LocalSegments>(r, offers), options);
+    comm->set_own_processors(own_processors);
+    group.push_back(std::move(comm));
   }
   return group;
 }

@@ -1,10 +1,14 @@
 #include "dtrain/parallel/comm/shm/shm_communicator.h"
 
+#include <bit>
+#include <iterator>
 #include <optional>
+#include <sched.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "dtrain/core/base/cpu_count.h"
 #include "dtrain/core/base/error.h"
 #include "dtrain/parallel/comm/direct/direct_communicator.h"
 #include "dtrain/parallel/comm/shm/memory_file.h"
@@ -67,6 +71,33 @@ Segment find_control(DescriptorStore& store, const std::string& key, int size,
   return map_memory_file(store.receive(key, deadline), ControlBlock::bytes_needed(size));
 }
 
+// Which processors this rank may use. Ranks are often bound to some each: only all together say
+// whether there are enough.
+void publish_processors(ControlBlock::RankSlot& slot) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  ::sched_getaffinity(0, sizeof mask, &mask);  // fails beyond 1024 processors: then it is empty
+  for (std::size_t i = 0; i < std::size(slot.processors) * 64; ++i) {
+    if (CPU_ISSET(i, &mask)) slot.processors[i / 64] |= std::uint64_t{1} << (i % 64);
+  }
+  slot.quota = cpu_count().quota;
+}
+
+bool enough_processors(const ControlBlock& control) {
+  const int ranks = control.ranks();
+  int processors = 0;
+  for (std::size_t word = 0; word < std::size(control.slot(0).processors); ++word) {
+    std::uint64_t any = 0;
+    for (int r = 0; r < ranks; ++r) any |= control.slot(r).processors[word];
+    processors += std::popcount(any);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    const double quota = control.slot(r).quota;
+    if (quota > 0 && quota < ranks) return false;
+  }
+  return processors >= ranks;
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> make_shm_communicator(DescriptorStore& store, int rank, int size,
@@ -80,6 +111,7 @@ std::unique_ptr<Communicator> make_shm_communicator(DescriptorStore& store, int 
                                     : find_control(store, control_key, size, options);
   const ControlBlock control(segment.bytes, size);
   control.slot(rank).pid.store(::getpid());
+  publish_processors(control.slot(rank));
 
   auto source = std::make_unique<ShmSegments>(store, prefix, rank, options.connect_timeout);
   ShmSegments& segments = *source;
@@ -89,6 +121,7 @@ std::unique_ptr<Communicator> make_shm_communicator(DescriptorStore& store, int 
   std::vector<int> pids;
   for (int r = 0; r < size; ++r) pids.push_back(control.slot(r).pid.load());
   segments.watch(pids);
+  comm->set_own_processors(enough_processors(control));
   comm->join(options.connect_timeout);
   if (rank == 0) store.remove(control_key);
   return comm;
