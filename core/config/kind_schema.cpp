@@ -80,7 +80,7 @@ struct KindSchema::State {
   }
 };
 
-KindSchema::KindSchema(std::string name) : state_(std::make_unique<State>()) {
+KindSchema::KindSchema(std::string name) : state_(std::make_shared<State>()) {
   check_name(name);
   state_->file.set_name("dtrain/kinds/" + name);
   state_->file.set_package("dtrain.kinds");
@@ -88,10 +88,6 @@ KindSchema::KindSchema(std::string name) : state_(std::make_unique<State>()) {
   state_->file.add_message_type()->set_name(name);
   state_->name = std::move(name);
 }
-
-KindSchema::~KindSchema() = default;
-KindSchema::KindSchema(KindSchema&&) noexcept = default;
-KindSchema& KindSchema::operator=(KindSchema&&) noexcept = default;
 
 const std::string& KindSchema::name() const {
   return state_->name;

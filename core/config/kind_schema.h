@@ -36,10 +36,8 @@ class KindSchema {
  public:
   // Names of kinds and keys are lower-case words joined by underscores. Throws InternalError for
   // another name, a key declared twice, or a key declared after prototype() was asked for.
+  // Copies are the same schema.
   explicit KindSchema(std::string name);
-  ~KindSchema();
-  KindSchema(KindSchema&&) noexcept;
-  KindSchema& operator=(KindSchema&&) noexcept;
 
   const std::string& name() const;
 
@@ -68,7 +66,7 @@ class KindSchema {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 // The values of one recipe's section. Throws InternalError for a key that the schema lacks, or has

@@ -37,7 +37,8 @@ Reducer::Reducer(Communicator& comm, const ArenaLayout& layout, const BucketPlan
       range_(virtual_range(virtual_ranks, comm.rank(), comm.size())),
       elements_(slot_elements(layout)),
       schedule_(SumTree(virtual_ranks), range_, lanes),
-      tree_sum_(plan_sums(virtual_ranks, comm.size(), lanes, elements_)),
+      tree_sum_(plan_tree_sum(SumTree(virtual_ranks), comm.size(), lanes,
+                              static_cast<std::size_t>(elements_) * sizeof(float))),
       bucket_of_(layout.parameters().size()),
       pending_(plan.buckets.size()),
       ready_(plan.buckets.size()),
@@ -75,7 +76,7 @@ void Reducer::begin_step() {
   for (std::size_t b = 0; b < pending_.size(); ++b) {
     pending_[b] = static_cast<std::int64_t>(plan_.buckets[b].parameters.size()) * last_lanes_;
   }
-  std::ranges::fill(ready_, false);
+  ready_.assign(ready_.size(), false);
   next_ = 0;
   finite_ = true;
 }
