@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "dtrain/core/base/cpu_count.h"
+#include "dtrain/core/checkpoint/checkpoint.h"
+#include "dtrain/core/ops/isa.h"
+#include "dtrain/launcher/commands.h"
+#include "dtrain/launcher/job.h"
+#include "dtrain/launcher/output_folder.h"
+#include "dtrain/launcher/process.h"
+#include "dtrain/parallel/store/unix_store_server.h"
+#include "dtrain/parallel/train/fault.h"
+#include "dtrain/parallel/train/plan.h"
+
+namespace dtrain {
+namespace fs = std::filesystem;
+
+namespace {
+
+// Finds all that can be wrong with recipe and placement before a rank starts.
+void check_plan(const Config& config, const Registry& registry, int ranks) {
+  select_cpu_isa(config.values.cpu_isa());
+  make_plan(config, registry, ranks, ranks);
+  if (const char* text = ::getenv("DTRAIN_FAULT")) {
+    for (const Fault& fault : parse_faults(text)) {
+      if (fault.rank >= ranks) {
+        throw ConfigError(fmt::format("DTRAIN_FAULT='{}': rank {} of a job of {} processes", text,
+                                      fault.rank, ranks));
+      }
+    }
+  }
+}
+
+// What training and evaluation have in common.
+JobSpec rank_job(const CommandLine& line, const Config& config, int ranks) {
+  JobSpec spec;
+  spec.command = {own_executable(), "rank"};
+  spec.ranks = ranks;
+  spec.own_ranks = true;
+  spec.shown = line.shown;
+  spec.stop_grace = config.values.parallel().stop_grace();
+  if (!line.log_dir.empty()) spec.log_folder = line.log_dir;
+  return spec;
+}
+
+JobEnd supervise_job(JobSpec spec, const launcher::Job& job) {
+  const UniqueFd job_fd = share_job(job);
+  spec.inherited.push_back(job_fd.get());
+  spec.environment.push_back(fmt::format("DTRAIN_JOB_FD={}", job_fd.get()));
+  const UnixStoreServer store;
+  spec.store = store.socket_path();
+  return supervise(spec);
+}
+
+}  // namespace
+
+int process_count(const CommandLine& line, const config::TrainConfig& values) {
+  if (line.nproc > 0) return line.nproc;
+  if (values.parallel().mode() == "single") return 1;
+  const int cores =
+      std::max(values.parallel().cores(), values.parallel().threads_per_virtual_rank());
+  return std::clamp(cpu_count().usable / std::max(cores, 1), 1,
+                    std::max(values.parallel().virtual_ranks(), 1));
+}
+
+int run_command(const CommandLine& line, const Registry& registry) {
+  const Config config = load_config(line.config, line.overrides, registry.kinds());
+  const int ranks = process_count(line, config.values);
+  check_plan(config, registry, ranks);
+  if (!line.resume_from.empty() && !fs::exists(line.resume_from)) {
+    throw ConfigError(
+        fmt::format("--resume-from {}: there is no such checkpoint; --resume goes on "
+                    "from the newest of the output folder, if any",
+                    line.resume_from));
+  }
+
+  RunOptions options;
+  options.resume = line.resume;
+  options.resume_from = line.resume_from;
+  options.overwrite = line.overwrite;
+  const RunFolder folder{config.values.output()};
+  const OutputFolder output(folder, options);
+
+  JobSpec spec = rank_job(line, config, ranks);
+  if (line.log_dir.empty()) {
+    spec.log_folder = folder.root;
+  } else {
+    create_folder(line.log_dir, "--log-dir");
+  }
+  spec.append_logs = line.resume || !line.resume_from.empty();
+  // Ranks hold the lock too, so that it lasts as long as anyone may write there.
+  spec.inherited.push_back(output.lock_fd());
+  spec.attempts = 1 + line.max_restarts;
+  const auto checkpoints_before = list_checkpoints(folder.checkpoints());
+  while (true) {
+    const JobEnd end = supervise_job(spec, make_job(config, options));
+    if (!end.failure) {
+      if (end.forced) write_status(folder.summary(), "stopped", {});
+      return end.exit_code;
+    }
+    fmt::print(stderr, "{}", to_text(*end.failure));
+    const bool again =
+        spec.attempt + 1 < spec.attempts && end.stop_signal == 0 && end.failure->worth_restarting();
+    if (!again) {
+      write_status(folder.summary(), "failed", to_json(*end.failure));
+      return end.exit_code;
+    }
+    ++spec.attempt;
+    spec.append_logs = true;
+    options.overwrite = false;
+    if (list_checkpoints(folder.checkpoints()) != checkpoints_before) {
+      options.resume = true;
+      options.resume_from.clear();
+    }
+    fmt::print(stderr, "starting again: attempt {} of {}\n", spec.attempt + 1, spec.attempts);
+  }
+}
+
+int evaluate_command(const CommandLine& line, const Registry& registry) {
+  const Config config = load_config(line.config, line.overrides, registry.kinds());
+  const int ranks = process_count(line, config.values);
+  check_plan(config, registry, ranks);
+  launcher::Job job = make_job(config, {});
+  job.set_task(launcher::Job::EVALUATE);
+  job.set_weights(line.weights.empty() ? config.values.output() : line.weights);
+  if (!fs::exists(job.weights())) {
+    throw ConfigError(
+        fmt::format("{}: there are no weights; --weights names a run folder, a "
+                    "checkpoint or a safetensors file",
+                    job.weights()));
+  }
+  if (!line.log_dir.empty()) create_folder(line.log_dir, "--log-dir");
+  const JobEnd end = supervise_job(rank_job(line, config, ranks), job);
+  if (end.failure) fmt::print(stderr, "{}", to_text(*end.failure));
+  return end.exit_code;
+}
+
+}  // namespace dtrain
