@@ -49,19 +49,28 @@ TEST_P(Groups, AllReduceAddsExactly) {
   });
 }
 
+// Bytes that tell their place and their writer.
+std::vector<std::byte> pattern(std::size_t bytes, int writer) {
+  std::vector<std::byte> out(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    out[i] = static_cast<std::byte>(i * 7 + (i >> 8) + static_cast<std::size_t>(writer) * 31);
+  }
+  return out;
+}
+
 TEST_P(Groups, AllGatherKeepsRankOrder) {
   run([&](Communicator& comm) {
     InlineStream stream;
-    for (const std::size_t bytes : {0, 1, 8, 4095, 70000, 1500001}) {
-      std::vector<std::byte> in(bytes);
-      for (std::size_t i = 0; i < bytes; ++i) in[i] = std::byte(i * 7 + comm.rank() * 31);
+    for (const std::size_t bytes : {0, 1, 8, 4095, 70000, 600001}) {
+      const std::vector<std::byte> in = pattern(bytes, comm.rank());
       std::vector<std::byte> out(bytes * static_cast<std::size_t>(ranks()), std::byte{255});
       comm.all_gather(stream, in, out).wait();
+      std::vector<std::byte> expected;
       for (int r = 0; r < ranks(); ++r) {
-        for (std::size_t i = 0; i < bytes; ++i) {
-          ASSERT_EQ(out[static_cast<std::size_t>(r) * bytes + i], std::byte(i * 7 + r * 31));
-        }
+        const std::vector<std::byte> part = pattern(bytes, r);
+        expected.insert(expected.end(), part.begin(), part.end());
       }
+      ASSERT_TRUE(out == expected) << bytes << " bytes, rank " << comm.rank();
     }
   });
 }
@@ -70,13 +79,11 @@ TEST_P(Groups, BroadcastFromEveryRoot) {
   run([&](Communicator& comm) {
     InlineStream stream;
     for (int root = 0; root < ranks(); ++root) {
-      for (const std::size_t bytes : {0, 1, 4097, 300000, 3000001}) {
-        std::vector<std::byte> data(bytes, std::byte(comm.rank()));
-        if (comm.rank() == root) {
-          for (std::size_t i = 0; i < bytes; ++i) data[i] = std::byte(i * 13 + root);
-        }
+      for (const std::size_t bytes : {0, 1, 4097, 300000, 1200001}) {
+        std::vector<std::byte> data(bytes, static_cast<std::byte>(comm.rank()));
+        if (comm.rank() == root) data = pattern(bytes, root);
         comm.broadcast(stream, data, root).wait();
-        for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(data[i], std::byte(i * 13 + root));
+        ASSERT_TRUE(data == pattern(bytes, root)) << bytes << " bytes from rank " << root;
       }
     }
   });
