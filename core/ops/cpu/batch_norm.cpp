@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "dtrain/core/ops/cpu/batch_norm_coefficients.h"
 #include "dtrain/core/ops/cpu/channel_chunks.h"
 #include "dtrain/core/ops/cpu/operands.h"
 #include "dtrain/core/ops/cpu/scratch.h"
@@ -22,6 +23,38 @@
 HWY_BEFORE_NAMESPACE();
 namespace dtrain::ops {
 namespace HWY_NAMESPACE {
+
+using Vector = hn::Vec<hn::ScalableTag<float>>;
+
+// What relu after batch norm lets through of a gradient. Its input is computed again, with the same
+// operations as in the forward, rather than kept.
+template <bool active, class Part>
+class Relu {
+  static constexpr hn::ScalableTag<float> d{};
+
+ public:
+  HWY_INLINE Relu(Part part, const ChannelCoefficients& channels, std::size_t c)
+      : rest_(part.load(d, channels.mean_rest + c)),
+        scale_(part.load(d, channels.scale + c)),
+        shift_(part.load(d, channels.shift + c)) {}
+  // deviation: x - mean.
+  HWY_INLINE Vector gradient(Vector dy, Vector deviation) const {
+    const auto y = hn::MulAdd(hn::Sub(deviation, rest_), scale_, shift_);
+    return hn::IfThenElseZero(hn::Gt(y, hn::Zero(d)), dy);
+  }
+
+ private:
+  Vector rest_;
+  Vector scale_;
+  Vector shift_;
+};
+
+template <class Part>
+class Relu<false, Part> {
+ public:
+  HWY_INLINE Relu(Part, const ChannelCoefficients&, std::size_t) {}
+  HWY_INLINE Vector gradient(Vector dy, Vector) const { return dy; }
+};
 
 // Of a chunk x: [pixels][width]: its mean is mean + mean_rest; squares: squared deviations from it.
 void statistics_of_chunk(std::size_t pixels, std::size_t width, const float* x, float* mean,
@@ -73,18 +106,22 @@ void statistics_of_chunk(std::size_t pixels, std::size_t width, const float* x, 
   });
 }
 
-// Of a chunk: the sums of dy, of dy (x - mean) and of x - mean.
-void gradient_sums_of_chunk(std::size_t pixels, std::size_t width, const float* x, const float* dy,
-                            const float* mean, float* sum_dy, float* sum_dy_x, float* sum_x) {
+// Of a chunk: the sums of g, of g (x - mean) and of x - mean, where g is dy, or under `relu` what
+// relu lets through of it.
+template <bool relu>
+HWY_INLINE void sum_gradients(std::size_t pixels, std::size_t width, const float* x,
+                              const float* dy, const ChannelCoefficients& channels, float* sum_dy,
+                              float* sum_dy_x, float* sum_x) {
   const hn::ScalableTag<float> d;
-  for_each_vector(d, width, [&](std::size_t c, auto part) {
+  for_each_vector(d, width, [&](std::size_t c, auto part) HWY_ATTR {
     auto a0 = hn::Zero(d), a1 = hn::Zero(d);
     auto b0 = hn::Zero(d), b1 = hn::Zero(d);
     auto s0 = hn::Zero(d), s1 = hn::Zero(d);
-    const auto m = part.load(d, mean + c);
+    const auto m = part.load(d, channels.mean + c);
+    const Relu<relu, decltype(part)> through(part, channels, c);
     const auto look = [&](auto& a, auto& b, auto& s, std::size_t at) HWY_ATTR {
       const auto deviation = hn::Sub(part.load(d, x + at), m);
-      const auto g = part.load(d, dy + at);
+      const auto g = through.gradient(part.load(d, dy + at), deviation);
       a = hn::Add(a, g);
       b = hn::MulAdd(g, deviation, b);
       s = hn::Add(s, deviation);
@@ -100,6 +137,16 @@ void gradient_sums_of_chunk(std::size_t pixels, std::size_t width, const float* 
     part.store(hn::Add(b0, b1), d, sum_dy_x + c);
     part.store(hn::Add(s0, s1), d, sum_x + c);
   });
+}
+
+void gradient_sums_of_chunk(bool relu, std::size_t pixels, std::size_t width, const float* x,
+                            const float* dy, const ChannelCoefficients& channels, float* sum_dy,
+                            float* sum_dy_x, float* sum_x) {
+  if (relu) {
+    sum_gradients<true>(pixels, width, x, dy, channels, sum_dy, sum_dy_x, sum_x);
+  } else {
+    sum_gradients<false>(pixels, width, x, dy, channels, sum_dy, sum_dy_x, sum_x);
+  }
 }
 
 // Calls step(i, c, part) for each vector of [pixels][width]: element i, channel c. Memory is
@@ -119,31 +166,55 @@ HWY_INLINE void for_each_pixel(std::size_t pixels, std::size_t width, const Prep
   }
 }
 
-// y = (x - mean - mean_rest) scale + shift.
-void normalize_chunk(std::size_t pixels, std::size_t width, const float* x, const float* mean,
-                     const float* mean_rest, const float* scale, const float* shift, float* y) {
+// y = (x - mean - mean_rest) scale + shift, and relu of it.
+void normalize_chunk(bool relu, std::size_t pixels, std::size_t width, const float* x,
+                     const ChannelCoefficients& channels, float* y) {
+  const hn::ScalableTag<float> d;
+  const auto run = [&](const auto& function) HWY_ATTR {
+    for_each_pixel(pixels, width, [&](std::size_t c, auto part) HWY_ATTR {
+      return [=, m = part.load(d, channels.mean + c), r = part.load(d, channels.mean_rest + c),
+              k = part.load(d, channels.scale + c),
+              b = part.load(d, channels.shift + c)](std::size_t i) HWY_ATTR {
+        const auto deviation = hn::Sub(hn::Sub(part.load(d, x + i), m), r);
+        part.store(function(hn::MulAdd(deviation, k, b)), d, y + i);
+      };
+    });
+  };
+  if (relu) {
+    // As ops::relu: NaN stays NaN.
+    run([d](auto v) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(v, hn::Zero(d)), v); });
+  } else {
+    run([](auto v) HWY_ATTR { return v; });
+  }
+}
+
+// dx = g scale + (x - mean - mean_rest) slope + offset, with g as in sum_gradients. The rest of the
+// mean that the backward finds need not be the forward's to the bit, so both are given.
+template <bool relu>
+HWY_INLINE void gradients(std::size_t pixels, std::size_t width, const float* x, const float* dy,
+                          const ChannelCoefficients& channels,
+                          const GradientCoefficients& coefficients, float* dx) {
   const hn::ScalableTag<float> d;
   for_each_pixel(pixels, width, [&](std::size_t c, auto part) HWY_ATTR {
-    return [=, m = part.load(d, mean + c), r = part.load(d, mean_rest + c),
-            k = part.load(d, scale + c), b = part.load(d, shift + c)](std::size_t i) HWY_ATTR {
-      const auto deviation = hn::Sub(hn::Sub(part.load(d, x + i), m), r);
-      part.store(hn::MulAdd(deviation, k, b), d, y + i);
+    const Relu<relu, decltype(part)> through(part, channels, c);
+    return [=, m = part.load(d, channels.mean + c), r = part.load(d, coefficients.mean_rest + c),
+            k = part.load(d, channels.scale + c), s = part.load(d, coefficients.slope + c),
+            b = part.load(d, coefficients.offset + c)](std::size_t i) HWY_ATTR {
+      const auto deviation = hn::Sub(part.load(d, x + i), m);
+      const auto g = through.gradient(part.load(d, dy + i), deviation);
+      part.store(hn::MulAdd(hn::Sub(deviation, r), s, hn::MulAdd(g, k, b)), d, dx + i);
     };
   });
 }
 
-// dx = dy k + (x - mean - mean_rest) slope + shift.
-void gradient_of_chunk(std::size_t pixels, std::size_t width, const float* x, const float* dy,
-                       const float* mean, const float* mean_rest, const float* k,
-                       const float* slope, const float* shift, float* dx) {
-  const hn::ScalableTag<float> d;
-  for_each_pixel(pixels, width, [&](std::size_t c, auto part) HWY_ATTR {
-    return [=, m = part.load(d, mean + c), r = part.load(d, mean_rest + c), a = part.load(d, k + c),
-            s = part.load(d, slope + c), b = part.load(d, shift + c)](std::size_t i) HWY_ATTR {
-      const auto deviation = hn::Sub(hn::Sub(part.load(d, x + i), m), r);
-      part.store(hn::MulAdd(deviation, s, hn::MulAdd(part.load(d, dy + i), a, b)), d, dx + i);
-    };
-  });
+void gradient_of_chunk(bool relu, std::size_t pixels, std::size_t width, const float* x,
+                       const float* dy, const ChannelCoefficients& channels,
+                       const GradientCoefficients& coefficients, float* dx) {
+  if (relu) {
+    gradients<true>(pixels, width, x, dy, channels, coefficients, dx);
+  } else {
+    gradients<false>(pixels, width, x, dy, channels, coefficients, dx);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -219,37 +290,30 @@ double inverse_deviation(float variance, float epsilon) {
   return 1.0 / std::sqrt(static_cast<double>(variance) + static_cast<double>(epsilon));
 }
 
-// Coefficients per channel: rows of floats in one piece of scratch memory.
-class Coefficients {
- public:
-  Coefficients(const OpContext& context, int rows, std::int64_t channels)
-      : channels_(channels), memory_(context, rows * channels) {}
-  float* row(int index) const { return memory_.data() + index * channels_; }
-
- private:
-  std::int64_t channels_;
-  Scratch<float> memory_;
-};
-
+// y, or relu of it.
 Tensor normalize(OpContext& context, const Tensor& x, const ChannelChunks& chunks,
-                 const float* mean, const float* mean_rest, const float* scale,
-                 const float* shift) {
+                 const ChannelCoefficients& channels, bool relu) {
   const Tensor y = empty_like(context, x, "batch_norm output");
   const float* from = x.data<float>();
   float* to = y.data<float>();
   chunks.for_each(context, [&](std::int64_t, const ChannelChunk& chunk) {
-    const std::int64_t c = chunk.channel;
     HWY_DYNAMIC_DISPATCH(normalize_chunk)
-    (static_cast<std::size_t>(chunk.pixels), static_cast<std::size_t>(chunks.blocks().width),
-     from + chunk.offset, mean + c, mean_rest + c, scale + c, shift + c, to + chunk.offset);
+    (relu, static_cast<std::size_t>(chunk.pixels), static_cast<std::size_t>(chunks.blocks().width),
+     from + chunk.offset, channels.from(chunk.channel), to + chunk.offset);
   });
   return y;
 }
 
-}  // namespace
+void fill_scale(std::int64_t channels, const Tensor& gamma, const float* variance, float epsilon,
+                float* scale) {
+  const float* factor = gamma.data<float>();
+  for (std::int64_t c = 0; c < channels; ++c) {
+    scale[c] = static_cast<float>(factor[c] * inverse_deviation(variance[c], epsilon));
+  }
+}
 
-BatchNormOutput batch_norm(OpContext& context, const Tensor& x, const Tensor& gamma,
-                           const Tensor& beta, float epsilon) {
+BatchNormOutput forward(OpContext& context, const Tensor& x, const Tensor& gamma,
+                        const Tensor& beta, float epsilon, bool relu) {
   const ChannelChunks chunks(channel_blocks(x));
   const ChannelBlocks& blocks = chunks.blocks();
   check_channels(gamma, blocks, "gamma");
@@ -265,28 +329,30 @@ BatchNormOutput batch_norm(OpContext& context, const Tensor& x, const Tensor& ga
   const Scratch<Statistics> merged(context, channels);
   merge_statistics(chunks, partials, merged.data());
 
-  BatchNormOutput output;
-  output.mean = Tensor::empty({channels}, DType::f32, context.allocator(), "batch_norm mean");
-  output.variance =
-      Tensor::empty({channels}, DType::f32, context.allocator(), "batch_norm variance");
+  const auto per_channel = [&](std::string_view who) {
+    return Tensor::empty({channels}, DType::f32, context.allocator(), who);
+  };
+  BatchNormOutput output{.y = {},
+                         .mean = per_channel("batch_norm mean"),
+                         .variance = per_channel("batch_norm variance"),
+                         .mean_rest = per_channel("batch_norm mean")};
   float* mean = output.mean.data<float>();
   float* variance = output.variance.data<float>();
-  const Coefficients coefficients(context, 2, channels);
-  float* rest = coefficients.row(0);
-  float* scale = coefficients.row(1);
+  float* rest = output.mean_rest.data<float>();
   for (std::int64_t c = 0; c < channels; ++c) {
-    mean[c] = static_cast<float>(merged.data()[c].mean);
-    rest[c] = static_cast<float>(merged.data()[c].mean - static_cast<double>(mean[c]));
-    variance[c] = static_cast<float>(merged.data()[c].variance);
-    scale[c] = static_cast<float>(gamma.data<float>()[c] * inverse_deviation(variance[c], epsilon));
+    const Statistics& of_channel = merged.data()[c];
+    mean[c] = static_cast<float>(of_channel.mean);
+    rest[c] = static_cast<float>(of_channel.mean - static_cast<double>(mean[c]));
+    variance[c] = static_cast<float>(of_channel.variance);
   }
-  output.y = normalize(context, x, chunks, mean, rest, scale, beta.data<float>());
+  const Scratch<float> scale(context, channels);
+  fill_scale(channels, gamma, variance, epsilon, scale.data());
+  output.y = normalize(context, x, chunks, {mean, rest, scale.data(), beta.data<float>()}, relu);
   return output;
 }
 
-Tensor batch_norm_inference(OpContext& context, const Tensor& x, const Tensor& gamma,
-                            const Tensor& beta, const Tensor& mean, const Tensor& variance,
-                            float epsilon) {
+Tensor inference(OpContext& context, const Tensor& x, const Tensor& gamma, const Tensor& beta,
+                 const Tensor& mean, const Tensor& variance, float epsilon, bool relu) {
   const ChannelChunks chunks(channel_blocks(x));
   const ChannelBlocks& blocks = chunks.blocks();
   check_channels(gamma, blocks, "gamma");
@@ -294,79 +360,129 @@ Tensor batch_norm_inference(OpContext& context, const Tensor& x, const Tensor& g
   check_channels(mean, blocks, "mean");
   check_channels(variance, blocks, "variance");
   const std::int64_t channels = blocks.channels();
-  const Coefficients coefficients(context, 2, channels);
-  float* rest = coefficients.row(0);
-  float* scale = coefficients.row(1);
-  for (std::int64_t c = 0; c < channels; ++c) {
-    rest[c] = 0;
-    scale[c] = static_cast<float>(gamma.data<float>()[c] *
-                                  inverse_deviation(variance.data<float>()[c], epsilon));
-  }
-  return normalize(context, x, chunks, mean.data<float>(), rest, scale, beta.data<float>());
+  const Scratch<float> rest(context, channels);
+  const Scratch<float> scale(context, channels);
+  std::fill_n(rest.data(), channels, 0.0f);
+  fill_scale(channels, gamma, variance.data<float>(), epsilon, scale.data());
+  return normalize(context, x, chunks,
+                   {mean.data<float>(), rest.data(), scale.data(), beta.data<float>()}, relu);
 }
 
-Tensor batch_norm_backward(OpContext& context, const Tensor& x, const Tensor& dy,
-                           const Tensor& gamma, const Tensor& mean, const Tensor& variance,
-                           float epsilon, const Tensor& dgamma, const Tensor& dbeta) {
-  check_alike(x, dy, "batch_norm_backward");
-  const ChannelChunks chunks(channel_blocks(x));
+// Sums over a channel.
+struct GradientSums {
+  double dy, dy_x, x;
+};
+
+void merge_gradient_sums(const ChannelChunks& chunks, const Partials& partials,
+                         GradientSums* sums) {
   const ChannelBlocks& blocks = chunks.blocks();
-  for (const Tensor* parameter : {&gamma, &mean, &variance, &dgamma, &dbeta}) {
-    check_channels(*parameter, blocks, "a parameter of the backward");
-  }
-  const auto width = static_cast<std::size_t>(blocks.width);
-  const float* values = x.data<float>();
-  const float* gradients = dy.data<float>();
-  const float* means = mean.data<float>();
-  const Partials partials(context, chunks);
-  chunks.for_each(context, [&](std::int64_t i, const ChannelChunk& chunk) {
-    HWY_DYNAMIC_DISPATCH(gradient_sums_of_chunk)
-    (static_cast<std::size_t>(chunk.pixels), width, values + chunk.offset, gradients + chunk.offset,
-     means + chunk.channel, partials.row(i, 0), partials.row(i, 1), partials.row(i, 2));
-  });
-  struct Sums {
-    double dy, dy_x, x;
-  };
-  const std::int64_t channels = blocks.channels();
-  const Scratch<Sums> sums(context, channels);
-  std::fill_n(sums.data(), channels, Sums{0, 0, 0});
+  std::fill_n(sums, blocks.channels(), GradientSums{0, 0, 0});
   for (std::int64_t i = 0; i < chunks.count(); ++i) {
-    Sums* sum = sums.data() + chunks.at(i).channel;
-    for (std::size_t c = 0; c < width; ++c) {
+    GradientSums* sum = sums + chunks.at(i).channel;
+    for (std::int64_t c = 0; c < blocks.width; ++c) {
       sum[c].dy += double(partials.row(i, 0)[c]);
       sum[c].dy_x += double(partials.row(i, 1)[c]);
       sum[c].x += double(partials.row(i, 2)[c]);
     }
   }
+}
 
-  const Coefficients coefficients(context, 4, channels);
-  float* rest = coefficients.row(0);
-  float* k = coefficients.row(1);
-  float* slope = coefficients.row(2);
-  float* shift = coefficients.row(3);
+// relu_shift: beta, and relu_rest: the forward's mean_rest, where relu follows; else null.
+Tensor backward(OpContext& context, const Tensor& x, const Tensor& dy, const Tensor& gamma,
+                const Tensor& mean, const Tensor& variance, float epsilon, const Tensor& dgamma,
+                const Tensor& dbeta, const float* relu_shift, const float* relu_rest) {
+  check_alike(x, dy, "batch_norm_backward");
+  const bool relu = relu_shift != nullptr;
+  const ChannelChunks chunks(channel_blocks(x));
+  const ChannelBlocks& blocks = chunks.blocks();
+  for (const Tensor* parameter : {&gamma, &mean, &variance, &dgamma, &dbeta}) {
+    check_channels(*parameter, blocks, "a parameter of the backward");
+  }
+  const std::int64_t channels = blocks.channels();
+  const auto width = static_cast<std::size_t>(blocks.width);
+  const float* values = x.data<float>();
+  const float* output_gradients = dy.data<float>();
+  const Scratch<float> scale(context, channels);
+  fill_scale(channels, gamma, variance.data<float>(), epsilon, scale.data());
+  const ChannelCoefficients coefficients{mean.data<float>(), relu_rest, scale.data(), relu_shift};
+
+  const Partials partials(context, chunks);
+  chunks.for_each(context, [&](std::int64_t i, const ChannelChunk& chunk) {
+    HWY_DYNAMIC_DISPATCH(gradient_sums_of_chunk)
+    (relu, static_cast<std::size_t>(chunk.pixels), width, values + chunk.offset,
+     output_gradients + chunk.offset, coefficients.from(chunk.channel), partials.row(i, 0),
+     partials.row(i, 1), partials.row(i, 2));
+  });
+  const Scratch<GradientSums> sums(context, channels);
+  merge_gradient_sums(chunks, partials, sums.data());
+
+  const Scratch<float> rest(context, channels);
+  const Scratch<float> slope(context, channels);
+  const Scratch<float> offset(context, channels);
   const double inverse_count = blocks.count() == 0 ? 0 : 1.0 / static_cast<double>(blocks.count());
   for (std::int64_t c = 0; c < channels; ++c) {
-    const Sums& sum = sums.data()[c];
+    const GradientSums& sum = sums.data()[c];
     const double r = inverse_deviation(variance.data<float>()[c], epsilon);
     const double mean_rest = sum.x * inverse_count;
     const double gamma_gradient = r * (sum.dy_x - mean_rest * sum.dy);
     const double factor = gamma.data<float>()[c] * r;
     dgamma.data<float>()[c] = static_cast<float>(gamma_gradient);
     dbeta.data<float>()[c] = static_cast<float>(sum.dy);
-    rest[c] = static_cast<float>(mean_rest);
-    k[c] = static_cast<float>(factor);
-    slope[c] = static_cast<float>(-factor * r * gamma_gradient * inverse_count);
-    shift[c] = static_cast<float>(-factor * sum.dy * inverse_count);
+    rest.data()[c] = static_cast<float>(mean_rest);
+    slope.data()[c] = static_cast<float>(-factor * r * gamma_gradient * inverse_count);
+    offset.data()[c] = static_cast<float>(-factor * sum.dy * inverse_count);
   }
+  const GradientCoefficients of_gradient{rest.data(), slope.data(), offset.data()};
   const Tensor dx = empty_like(context, x, "batch_norm input gradient");
   float* to = dx.data<float>();
   chunks.for_each(context, [&](std::int64_t, const ChannelChunk& chunk) {
-    const std::int64_t c = chunk.channel;
     HWY_DYNAMIC_DISPATCH(gradient_of_chunk)
-    (static_cast<std::size_t>(chunk.pixels), width, values + chunk.offset, gradients + chunk.offset,
-     means + c, rest + c, k + c, slope + c, shift + c, to + chunk.offset);
+    (relu, static_cast<std::size_t>(chunk.pixels), width, values + chunk.offset,
+     output_gradients + chunk.offset, coefficients.from(chunk.channel),
+     of_gradient.from(chunk.channel), to + chunk.offset);
   });
   return dx;
+}
+
+}  // namespace
+
+BatchNormOutput batch_norm(OpContext& context, const Tensor& x, const Tensor& gamma,
+                           const Tensor& beta, float epsilon) {
+  return forward(context, x, gamma, beta, epsilon, false);
+}
+
+BatchNormOutput batch_norm_relu(OpContext& context, const Tensor& x, const Tensor& gamma,
+                                const Tensor& beta, float epsilon) {
+  return forward(context, x, gamma, beta, epsilon, true);
+}
+
+Tensor batch_norm_inference(OpContext& context, const Tensor& x, const Tensor& gamma,
+                            const Tensor& beta, const Tensor& mean, const Tensor& variance,
+                            float epsilon) {
+  return inference(context, x, gamma, beta, mean, variance, epsilon, false);
+}
+
+Tensor batch_norm_relu_inference(OpContext& context, const Tensor& x, const Tensor& gamma,
+                                 const Tensor& beta, const Tensor& mean, const Tensor& variance,
+                                 float epsilon) {
+  return inference(context, x, gamma, beta, mean, variance, epsilon, true);
+}
+
+Tensor batch_norm_backward(OpContext& context, const Tensor& x, const Tensor& dy,
+                           const Tensor& gamma, const Tensor& mean, const Tensor& variance,
+                           float epsilon, const Tensor& dgamma, const Tensor& dbeta) {
+  return backward(context, x, dy, gamma, mean, variance, epsilon, dgamma, dbeta, nullptr, nullptr);
+}
+
+Tensor batch_norm_relu_backward(OpContext& context, const Tensor& x, const Tensor& dy,
+                                const Tensor& gamma, const Tensor& beta,
+                                const BatchNormOutput& forward, float epsilon, const Tensor& dgamma,
+                                const Tensor& dbeta) {
+  const ChannelBlocks blocks = channel_blocks(x);
+  check_channels(beta, blocks, "beta");
+  check_channels(forward.mean_rest, blocks, "mean_rest");
+  return backward(context, x, dy, gamma, forward.mean, forward.variance, epsilon, dgamma, dbeta,
+                  beta.data<float>(), forward.mean_rest.data<float>());
 }
 
 }  // namespace dtrain::ops

@@ -2,6 +2,7 @@
 
 #include "support.h"
 
+#include "dtrain/core/ops/activation.h"
 #include "dtrain/core/ops/norm.h"
 #include "dtrain/tests/reference/finite_difference.h"
 
@@ -181,6 +182,51 @@ TEST_F(BatchNormTest, SameBitsInEveryContextAndLane) {
     const Tensor gamma = tensor_of(normal_values(shape[-1], 3), {shape[-1]});
     expect_same_bits_everywhere(
         [&](OpContext& context) { return forward_and_backward(context, x, dy, gamma, gamma); });
+  }
+}
+
+TEST_F(BatchNormTest, WithReluHasTheBitsOfBoth) {
+  auto all = shapes;
+  all.push_back({0, 3, 3, 16});
+  for (const Shape& shape : all) {
+    SCOPED_TRACE(to_string(shape));
+    const std::int64_t channels = shape[-1];
+    const auto x = normal_values(shape.elements(), 1, 100, 0.1);
+    const auto dy = normal_values(shape.elements(), 2);
+    const Tensor gamma = tensor_of(normal_values(channels, 3), {channels});
+    const Tensor beta = tensor_of(normal_values(channels, 4), {channels});
+    for (const Layout layout : layouts_of(shape)) {
+      SCOPED_TRACE(fmt::format("blocks of {}", layout.channel_block));
+      const Tensor tx = tensor_of(x, shape, layout), tdy = tensor_of(dy, shape, layout);
+      const auto apart = ops::batch_norm(context_, tx, gamma, beta, epsilon);
+      const Tensor y = ops::relu(context_, apart.y);
+      auto fused = ops::batch_norm_relu(context_, tx, gamma, beta, epsilon);
+      Bytes expected, found;
+      for (const Tensor& t : {y, apart.mean, apart.variance, apart.mean_rest}) {
+        append_bytes(expected, t);
+      }
+      for (const Tensor& t : {fused.y, fused.mean, fused.variance, fused.mean_rest}) {
+        append_bytes(found, t);
+      }
+      const Tensor dgamma = unwritten({channels}), dbeta = unwritten({channels});
+      append_bytes(expected, ops::batch_norm_backward(
+                                 context_, tx, ops::relu_backward(context_, y, tdy), gamma,
+                                 apart.mean, apart.variance, epsilon, dgamma, dbeta));
+      append_bytes(expected, dgamma);
+      append_bytes(expected, dbeta);
+      fused.y = {};
+      const Tensor dgamma_fused = unwritten({channels}), dbeta_fused = unwritten({channels});
+      append_bytes(found, ops::batch_norm_relu_backward(context_, tx, tdy, gamma, beta, fused,
+                                                        epsilon, dgamma_fused, dbeta_fused));
+      append_bytes(found, dgamma_fused);
+      append_bytes(found, dbeta_fused);
+      append_bytes(expected, ops::relu(context_, ops::batch_norm_inference(
+                                                     context_, tx, gamma, beta, apart.mean,
+                                                     apart.variance, epsilon)));
+      append_bytes(found, ops::batch_norm_relu_inference(context_, tx, gamma, beta, apart.mean,
+                                                         apart.variance, epsilon));
+      EXPECT_TRUE(found == expected);
+    }
   }
 }
 

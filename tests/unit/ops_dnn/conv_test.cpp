@@ -189,6 +189,40 @@ TEST_F(ConvTest, SameBitsInEveryContextAndLane) {
   }
 }
 
+// Bits belong to the number of threads, which is the recipe's; values do not.
+TEST_F(ConvTest, ATeamAgreesWithTheReferenceAndWithItself) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer does not see the barriers of OpenMP";
+#endif
+  for (const ConvSizes& s : cases) {
+    SCOPED_TRACE(name_of(s));
+    const auto x = normal_values(x_shape(s).elements(), 1);
+    const auto w = normal_values(w_shape(s).elements(), 2);
+    const auto dy = normal_values(y_shape(s).elements(), 4);
+    const auto y = reference::conv2d(s, x, w, {});
+    const auto g = reference::conv2d_backward(s, x, w, dy);
+    const auto options = options_of(s);
+    Bytes first;
+    for (int round = 0; round < 3; ++round) {
+      OpContext team(allocator_, 2);
+      team.bind_to_this_thread();
+      const Tensor tx = tensor_of(x, x_shape(s)), tw = tensor_of(w, w_shape(s)),
+                   tdy = tensor_of(dy, y_shape(s)), dw = unwritten(w_shape(s));
+      const Tensor ty = ops::conv2d(team, tx, tw, {}, options);
+      const Tensor dx = ops::conv2d_backward_input(team, tdy, tw, x_shape(s), {}, options);
+      ops::conv2d_backward_weight(team, tx, tdy, dw, options);
+      EXPECT_LE(relative_error(values_of(ty), y), 1e-5);
+      EXPECT_LE(relative_error(values_of(dx), g.dx), 1e-5);
+      EXPECT_LE(relative_error(values_of(dw), g.dw), 1e-5);
+      Bytes bytes;
+      for (const Tensor& t : {ty, dx, dw}) append_bytes(bytes, t);
+      if (round == 0) first = bytes;
+      EXPECT_TRUE(bytes == first);
+    }
+  }
+  context_.bind_to_this_thread();
+}
+
 TEST_F(ConvTest, EmptyBatch) {
   for (ConvSizes s : cases) {
     s.n = 0;
