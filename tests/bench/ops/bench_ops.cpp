@@ -148,17 +148,15 @@ class Bench {
     void step() {
       OpContext& c = bench_.context_;
       const ops::Conv2dOptions same{.padding = 1};
-      Tensor a1, b1, a2, b2, r1, r2, flat, h, rh, logits;
+      Tensor a1, a2, flat, h, rh, logits;
       ops::BatchNormOutput n1, n2;
       ops::MaxPoolOutput p1, p2;
       timed("conv1", [&] { a1 = ops::conv2d(c, x_, w1_, c1_, same); });
-      timed("batch_norm1", [&] { n1 = ops::batch_norm(c, a1, g1_, c1_, 1e-5f); });
-      timed("relu1", [&] { r1 = ops::relu(c, n1.y); });
-      timed("max_pool1", [&] { p1 = ops::max_pool2d(c, r1, {}); });
+      timed("batch_norm_relu1", [&] { n1 = ops::batch_norm_relu(c, a1, g1_, c1_, 1e-5f); });
+      timed("max_pool1", [&] { p1 = ops::max_pool2d(c, n1.y, {}); });
       timed("conv2", [&] { a2 = ops::conv2d(c, p1.y, w2_, c2_, same); });
-      timed("batch_norm2", [&] { n2 = ops::batch_norm(c, a2, g2_, c2_, 1e-5f); });
-      timed("relu2", [&] { r2 = ops::relu(c, n2.y); });
-      timed("max_pool2", [&] { p2 = ops::max_pool2d(c, r2, {}); });
+      timed("batch_norm_relu2", [&] { n2 = ops::batch_norm_relu(c, a2, g2_, c2_, 1e-5f); });
+      timed("max_pool2", [&] { p2 = ops::max_pool2d(c, n2.y, {}); });
       timed("flatten", [&] { flat = ops::to_layout(c, p2.y, {}).reshape({32, 3136}); });
       timed("hidden", [&] { h = ops::linear(c, flat, w3_, c3_); });
       timed("relu3", [&] { rh = ops::relu(c, h); });
@@ -179,22 +177,20 @@ class Bench {
         d = ops::to_layout(c, d.reshape({32, 7, 7, 64}), p2.y.layout());
       });
       timed("max_pool2_backward",
-            [&] { d = ops::max_pool2d_backward(c, d, p2.index, r2.shape(), {}); });
-      timed("relu2_backward", [&] { d = ops::relu_backward(c, r2, d); });
-      timed("batch_norm2_backward", [&] {
-        d = ops::batch_norm_backward(c, a2, d, g2_, n2.mean, n2.variance, 1e-5f, g2_gradient_,
-                                     c2_gradient_);
+            [&] { d = ops::max_pool2d_backward(c, d, p2.index, a2.shape(), {}); });
+      timed("batch_norm_relu2_backward", [&] {
+        d = ops::batch_norm_relu_backward(c, a2, d, g2_, c2_, n2, 1e-5f, g2_gradient_,
+                                          c2_gradient_);
       });
       timed("conv2_weight", [&] { ops::conv2d_backward_weight(c, p1.y, d, w2_gradient_, same); });
       timed("conv2_bias", [&] { ops::conv2d_backward_bias(c, d, c2_gradient_); });
       timed("conv2_input",
             [&] { d = ops::conv2d_backward_input(c, d, w2_, p1.y.shape(), p1.y.layout(), same); });
       timed("max_pool1_backward",
-            [&] { d = ops::max_pool2d_backward(c, d, p1.index, r1.shape(), {}); });
-      timed("relu1_backward", [&] { d = ops::relu_backward(c, r1, d); });
-      timed("batch_norm1_backward", [&] {
-        d = ops::batch_norm_backward(c, a1, d, g1_, n1.mean, n1.variance, 1e-5f, g1_gradient_,
-                                     c1_gradient_);
+            [&] { d = ops::max_pool2d_backward(c, d, p1.index, a1.shape(), {}); });
+      timed("batch_norm_relu1_backward", [&] {
+        d = ops::batch_norm_relu_backward(c, a1, d, g1_, c1_, n1, 1e-5f, g1_gradient_,
+                                          c1_gradient_);
       });
       timed("conv1_weight", [&] { ops::conv2d_backward_weight(c, x_, d, w1_gradient_, same); });
       timed("conv1_bias", [&] { ops::conv2d_backward_bias(c, d, c1_gradient_); });
