@@ -300,16 +300,18 @@ TEST_F(CheckpointWriterTest, FileSizeLimitIsAnErrorNotASignal) {
 }
 
 TEST_F(CheckpointWriterTest, SavesFromOneThreadWhileAnotherLooks) {
+  LogCapture quiet;
   CheckpointWriter writer(folder_, options(2));
   std::jthread looker([this](std::stop_token stop) {
     while (!stop.stop_requested()) {
-      // Retention may take the older ones away meanwhile, never the newest.
       const auto steps = list_checkpoints(folder_);
-      if (steps.empty()) continue;
-      EXPECT_NE(find_newest_checkpoint(folder_), std::nullopt);
+      const auto newest = find_newest_checkpoint(folder_);
+      // Unless it was overtaken by several saves, which took the ones that it knew away.
+      if (!steps.empty() && list_checkpoints(folder_) == steps) {
+        EXPECT_EQ(newest, folder_ / checkpoint_name(steps.back()));
+      }
     }
   });
-  LogCapture quiet;
   for (int step = 1; step <= 50; ++step) {
     CheckpointSnapshot snapshot = writer.take_snapshot();
     snapshot = make_snapshot(step);
