@@ -1,6 +1,8 @@
 // 2-D convolution. Weights are [O, I / groups, KH, KW] as in PyTorch; images are [N, H, W, C] in
-// NHWC or channel blocks (Note [Channel blocks]). The output's layout is a function of the shapes
-// alone: conv2d_output_layout.
+// NHWC or channel blocks (Note [Channel blocks]), whatever the layout of x or dy. The output's
+// layout is a function of the shapes and the instruction set alone (Note [Layouts of
+// convolutions]): blocks of 16 channels with AVX-512, else of 8, where oneDNN is fast in them; NHWC
+// otherwise.
 #pragma once
 
 #include "dtrain/core/ops/context.h"

@@ -16,7 +16,7 @@ Tensor linear_backward_input(OpContext& context, const Tensor& dy, const Tensor&
 void linear_backward_weight(OpContext& context, const Tensor& x, const Tensor& dy,
                             const Tensor& dw);
 
-// Writes db: [M], the column sums of dy: [N, M] (rows added in order).
+// Writes db: [M], the column sums of dy: [N, M], in an order that its shape fixes.
 void linear_backward_bias(OpContext& context, const Tensor& dy, const Tensor& db);
 
 }  // namespace dtrain::ops
