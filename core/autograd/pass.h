@@ -42,9 +42,9 @@ struct PassOptions {
   bool accumulate = false;
   RandomKey key{0};  // of the recipe's seed
   std::int64_t batch = 0;
-  std::span<const std::int64_t> positions;  // [n] of the samples in the global batch
+  std::span<const std::int64_t> positions = {};  // [n] of the samples in the global batch
   // Told of each finished parameter (its index); see Note [Finished gradients].
-  std::function<void(int)> finished;
+  std::function<void(int)> finished = nullptr;
 };
 
 class Pass {

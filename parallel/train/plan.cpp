@@ -7,6 +7,7 @@
 #include "dtrain/core/base/cpu_count.h"
 #include "dtrain/core/nn/loss.h"
 #include "dtrain/core/optim/optimizer.h"
+#include "dtrain/data/transforms.h"
 #include "dtrain/parallel/reduce/reducer.h"
 #include "dtrain/parallel/train/recipe.h"
 

@@ -31,7 +31,7 @@ struct StepRecord {
   double loss_scale = 1;
   std::int64_t skipped = 0;  // steps skipped so far
   bool applied = true;
-  std::vector<std::int64_t> ids;  // of the step's samples, if asked for
+  std::vector<std::int64_t> ids = {};  // of the step's samples, if asked for
 };
 
 // {loss, accuracy, accuracy5, samples}; accuracies only for label targets.

@@ -124,7 +124,7 @@ void Trainer::start() {
         plan_.layout->parameter_count(), plan_.batches.virtual_ranks, comm_.size(), plan_.cores,
         cpu_isa_, plan_.batches.global, plan_.batches.virtual_ranks, plan_.batches.accumulate,
         plan_.batches.micro, plan_.steps);
-    spdlog::info("{} | initial weights {}", comm_.description(), replica_.arena().digest());
+    spdlog::info("{} | initial weights {}", comm_.stats().transport, replica_.arena().digest());
     for (const std::string& warning : plan_.warnings) spdlog::warn("{}", warning);
   }
   record_ = std::make_unique<RunRecord>(config_, first_rank_, resumed ? progress_.step : -1);
@@ -164,7 +164,9 @@ RunResult Trainer::run() {
     if (first_rank_) {
       spdlog::info("already at step {} of {}, nothing to do", progress_.step, plan_.steps);
     }
-    return {.end = RunEnd::nothing};
+    RunResult result;
+    result.end = RunEnd::nothing;
+    return result;
   }
   const std::int64_t per_epoch = plan_.batches.batches_per_epoch();
   loader_->start(
@@ -432,7 +434,8 @@ ordered_json Trainer::summary(RunEnd end) {
     resident.push_back(m.resident_peak);
     allocator.push_back(m.allocator_peak);
   }
-  const std::string transport = comm_.description().substr(0, comm_.description().find(':'));
+  const std::string transport =
+      comm_.stats().transport.substr(0, comm_.stats().transport.find(':'));
   const double seconds = progress_.train_seconds;
   ordered_json json = {
       {"status", end == RunEnd::done ? "done" : "stopped"},
