@@ -221,7 +221,7 @@ std::int64_t count_oom_kills() {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const fs::path group = fs::path(line.substr(second + 1)).relative_path();
     std::int64_t count = -1;
     if (controllers == ",,") {
