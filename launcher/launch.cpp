@@ -1,7 +1,7 @@
 #include "dtrain/core/base/cpu_count.h"
 #include "dtrain/launcher/commands.h"
 #include "dtrain/launcher/output_folder.h"
-#include "dtrain/parallel/store/unix_store_server.h"
+#include "dtrain/launcher/rank_store.h"
 
 namespace dtrain {
 
@@ -15,8 +15,9 @@ int launch_command(const CommandLine& line) {
     job.log_folder = line.log_dir;
   }
   // For programs that use dtrain's library.
-  const UnixStoreServer store;
-  job.store = store.socket_path();
+  const RankStore store;
+  job.store = store.path();
+  job.inherited.push_back(store.fd());
   const JobEnd end = supervise(job);
   if (end.failure) fmt::print(stderr, "{}", to_text(*end.failure));
   return end.exit_code;

@@ -8,7 +8,7 @@
 #include "dtrain/launcher/job.h"
 #include "dtrain/launcher/output_folder.h"
 #include "dtrain/launcher/process.h"
-#include "dtrain/parallel/store/unix_store_server.h"
+#include "dtrain/launcher/rank_store.h"
 #include "dtrain/parallel/train/fault.h"
 #include "dtrain/parallel/train/plan.h"
 
@@ -47,8 +47,9 @@ JobEnd supervise_job(JobSpec spec, const launcher::Job& job) {
   const UniqueFd job_fd = share_job(job);
   spec.inherited.push_back(job_fd.get());
   spec.environment.push_back(fmt::format("DTRAIN_JOB_FD={}", job_fd.get()));
-  const UnixStoreServer store;
-  spec.store = store.socket_path();
+  const RankStore store;
+  spec.store = store.path();
+  spec.inherited.push_back(store.fd());
   return supervise(spec);
 }
 
