@@ -47,7 +47,48 @@ bool is_flat_json(const std::string& text) {
   return !too_deep && !document.is_discarded();
 }
 
-// Checks every field that is set, by its type. `prefix`: "best." inside of a message.
+void check_values(const pb::Message& message, const std::string& path, const std::string& prefix);
+
+// Checks one value by its type; `index` is its place in a repeated field.
+void check_value(const pb::Message& message, const pb::FieldDescriptor* field, int index,
+                 const std::string& path, const std::string& name) {
+  const pb::Reflection& reflection = *message.GetReflection();
+  const bool many = field->is_repeated();
+  switch (field->cpp_type()) {
+    case pb::FieldDescriptor::CPPTYPE_INT64: {
+      const std::int64_t value = many ? reflection.GetRepeatedInt64(message, field, index)
+                                      : reflection.GetInt64(message, field);
+      if (value < 0 || value > largest_count) {
+        throw CheckpointError(path,
+                              fmt::format("field {}: {} is not a count (0 to 2^53)", name, value));
+      }
+      break;
+    }
+    case pb::FieldDescriptor::CPPTYPE_DOUBLE: {
+      const double value = many ? reflection.GetRepeatedDouble(message, field, index)
+                                : reflection.GetDouble(message, field);
+      if (!std::isfinite(value)) {
+        throw CheckpointError(path, fmt::format("field {}: {} is not finite", name, value));
+      }
+      break;
+    }
+    case pb::FieldDescriptor::CPPTYPE_STRING:
+      if (!is_utf8(many ? reflection.GetRepeatedString(message, field, index)
+                        : reflection.GetString(message, field))) {
+        throw CheckpointError(path, fmt::format("field {} is not valid UTF-8", name));
+      }
+      break;
+    case pb::FieldDescriptor::CPPTYPE_MESSAGE:
+      check_values(many ? reflection.GetRepeatedMessage(message, field, index)
+                        : reflection.GetMessage(message, field),
+                   path, name + ".");
+      break;
+    default:
+      break;
+  }
+}
+
+// Checks every field that is set. `prefix`: "best." inside of a message.
 void check_values(const pb::Message& message, const std::string& path, const std::string& prefix) {
   const pb::Reflection& reflection = *message.GetReflection();
   const pb::UnknownFieldSet& unknown = reflection.GetUnknownFields(message);
@@ -59,34 +100,8 @@ void check_values(const pb::Message& message, const std::string& path, const std
   std::vector<const pb::FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
   for (const pb::FieldDescriptor* field : fields) {
-    const std::string name = prefix + field->name();
-    switch (field->cpp_type()) {
-      case pb::FieldDescriptor::CPPTYPE_INT64: {
-        const std::int64_t value = reflection.GetInt64(message, field);
-        if (value < 0 || value > largest_count) {
-          throw CheckpointError(
-              path, fmt::format("field {}: {} is not a count (0 to 2^53)", name, value));
-        }
-        break;
-      }
-      case pb::FieldDescriptor::CPPTYPE_DOUBLE: {
-        const double value = reflection.GetDouble(message, field);
-        if (!std::isfinite(value)) {
-          throw CheckpointError(path, fmt::format("field {}: {} is not finite", name, value));
-        }
-        break;
-      }
-      case pb::FieldDescriptor::CPPTYPE_STRING:
-        if (!is_utf8(reflection.GetString(message, field))) {
-          throw CheckpointError(path, fmt::format("field {} is not valid UTF-8", name));
-        }
-        break;
-      case pb::FieldDescriptor::CPPTYPE_MESSAGE:
-        check_values(reflection.GetMessage(message, field), path, name + ".");
-        break;
-      default:
-        break;
-    }
+    const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < count; ++i) check_value(message, field, i, path, prefix + field->name());
   }
 }
 
