@@ -11,7 +11,7 @@ namespace dtrain {
 
 struct CopyLoop {
   std::string name;
-  void (*run)(float* to, const float* from, std::size_t count);
+  void (*run)(float* to, float* from, std::size_t count);
 };
 
 // Loops worth trying; `to` and `from` lie on 64-byte borders.
