@@ -7,9 +7,14 @@
 
 namespace dtrain {
 
-Deadline::Deadline(double seconds)
-    : end_(Clock::now() +
-           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+Deadline::Deadline(double seconds) {
+  // What the clock cannot hold (292 years) never passes; the cast alone would wrap into the past.
+  constexpr double longest = 1e9;
+  end_ = seconds >= longest
+             ? TimePoint::max()
+             : Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                  std::chrono::duration<double>(std::max(seconds, 0.0)));
+}
 
 double Deadline::left() const {
   if (end_ == TimePoint::max()) return std::numeric_limits<double>::infinity();

@@ -81,11 +81,11 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
     if (!fd) throw_errno(temporary, "cannot create");
     write_all(fd.get(), std::as_bytes(std::span(content)), temporary);
     if (::fsync(fd.get()) != 0) throw_errno(temporary, "cannot write");
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw_errno(path, "cannot rename to");
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) throw_errno(path, "cannot rename to");
   fsync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
