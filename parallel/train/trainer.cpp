@@ -485,14 +485,13 @@ void Trainer::restore(const checkpoint::RunState& state) {
   progress_.evaluations_without_gain = state.evaluations_without_gain();
   const std::int64_t patience = values_.train().early_stop_patience();
   early_stop_ = patience > 0 && progress_.evaluations_without_gain >= patience;
-  if (state.epoch_sums_size() == 6) {
-    progress_.epoch = {.loss = state.epoch_sums(0),
-                       .loss_weight = state.epoch_sums(1),
-                       .samples = state.epoch_sums(2),
-                       .correct = state.epoch_sums(3),
-                       .correct5 = state.epoch_sums(4),
-                       .targets = state.epoch_sums(5)};
-  }
+  const checkpoint::Sums& sums = state.epoch_sums();
+  progress_.epoch = {.loss = sums.loss(),
+                     .loss_weight = sums.loss_weight(),
+                     .samples = sums.samples(),
+                     .correct = sums.correct(),
+                     .correct5 = sums.correct5(),
+                     .targets = sums.targets()};
   saved_step_ = progress_.step;
 }
 
@@ -523,11 +522,13 @@ checkpoint::RunState Trainer::state() const {
     state.set_validated_step(progress_.validated_step);
   }
   state.set_evaluations_without_gain(progress_.evaluations_without_gain);
-  for (const double sum :
-       {progress_.epoch.loss, progress_.epoch.loss_weight, progress_.epoch.samples,
-        progress_.epoch.correct, progress_.epoch.correct5, progress_.epoch.targets}) {
-    state.add_epoch_sums(sum);
-  }
+  checkpoint::Sums& sums = *state.mutable_epoch_sums();
+  sums.set_loss(progress_.epoch.loss);
+  sums.set_loss_weight(progress_.epoch.loss_weight);
+  sums.set_samples(progress_.epoch.samples);
+  sums.set_correct(progress_.epoch.correct);
+  sums.set_correct5(progress_.epoch.correct5);
+  sums.set_targets(progress_.epoch.targets);
   return state;
 }
 
