@@ -79,9 +79,15 @@ pid_t start_process(const ProcessSpec& spec) {
                        spec.standard_output,  spec.standard_error, &spec.inherited,
                        &spec.blocked_signals, ::getpid()};
   volatile int error = 0;
+  // No handler of this process may run in the child.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = fork_and_execute(plan, error);
+  const int fork_error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) {
-    throw std::system_error(errno, std::generic_category(),
+    throw std::system_error(fork_error, std::generic_category(),
                             "cannot start a process for " + spec.arguments[0]);
   }
   if (error != 0) {

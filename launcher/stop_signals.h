@@ -1,6 +1,7 @@
-// The signals that ask a job to stop, read as events rather than caught.
+// The signals that ask a job to stop, as events to read.
 #pragma once
 
+#include <array>
 #include <signal.h>
 
 #include "dtrain/core/base/files.h"
@@ -11,7 +12,10 @@ namespace dtrain {
 // (nohup), so that it stays ignored.
 sigset_t stop_signals();
 
-// Blocks the stop signals and SIGCHLD for its lifetime and offers them for reading instead.
+// Catches the stop signals and SIGCHLD for its lifetime and offers them for reading.
+//
+// By handlers rather than a signalfd: that would need the signals blocked in every thread, and
+// libraries have started some by then. There can be one at a time.
 class SignalReader {
  public:
   SignalReader();
@@ -19,14 +23,16 @@ class SignalReader {
   SignalReader(const SignalReader&) = delete;
   SignalReader& operator=(const SignalReader&) = delete;
 
-  int fd() const { return fd_.get(); }  // readable when a signal is there
-  int next();                           // the next signal, 0 if there is none
-  const sigset_t& mask_before() const { return before_; }
+  int fd() const { return read_.get(); }  // readable when a signal is there
+  int next();                             // the next signal, 0 if there is none
 
  private:
-  UniqueFd fd_;
-  sigset_t before_;
-  struct sigaction child_before_;
+  struct Caught {
+    int signal = 0;  // 0: not caught
+    struct sigaction before;
+  };
+  UniqueFd read_, write_;
+  std::array<Caught, 5> caught_;
 };
 
 }  // namespace dtrain

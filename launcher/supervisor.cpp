@@ -151,7 +151,7 @@ void Supervisor::start_ranks() {
       spec.inherited.push_back(status_.fd());
       spec.inherited.push_back(report_write_.get());
     }
-    spec.blocked_signals = signals_.mask_before();
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &spec.blocked_signals);
     if (job_.own_ranks) {
       // A signal that comes before the rank can handle it must wait, not kill the rank.
       const sigset_t stops = stop_signals();
