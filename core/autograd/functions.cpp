@@ -1,5 +1,7 @@
 #include "dtrain/core/autograd/functions.h"
 
+#include <utility>
+
 #include "dtrain/core/ops/activation.h"
 #include "dtrain/core/ops/dropout.h"
 #include "dtrain/core/ops/elementwise.h"
@@ -48,6 +50,22 @@ Value conv2d(Pass& pass, const Value& x, const Parameter& weight, const Paramete
       });
 }
 
+namespace {
+
+// Values per channel of a training batch; one has no variance to divide by.
+std::int64_t values_per_channel(const Value& x, const Parameter& weight, std::int64_t channels) {
+  const std::int64_t count = x.tensor.elements() / channels;
+  if (count == 1) {
+    throw ConfigError(fmt::format(
+        "{}: batch norm got one value per channel (a micro-batch of one sample of shape {}): use "
+        "a larger batch.micro, or a batch.global that leaves no single sample in the last batch",
+        weight.name, to_string(x.shape())));
+  }
+  return count;
+}
+
+}  // namespace
+
 Value batch_norm(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
                  const RunningStatistics& statistics, float epsilon) {
   const Tensor gamma = pass.weight(weight);
@@ -57,13 +75,7 @@ Value batch_norm(Pass& pass, const Value& x, const Parameter& weight, const Para
                                                 pass.buffer(*statistics.mean),
                                                 pass.buffer(*statistics.variance), epsilon));
   }
-  const std::int64_t count = x.tensor.elements() / statistics.channels;
-  if (count == 1) {
-    throw ConfigError(fmt::format(
-        "{}: batch norm got one value per channel (a micro-batch of one sample of shape {}): use "
-        "a larger batch.micro, or a batch.global that leaves no single sample in the last batch",
-        weight.name, to_string(x.shape())));
-  }
+  const std::int64_t count = values_per_channel(x, weight, statistics.channels);
   const ops::BatchNormOutput out = ops::batch_norm(pass.context(), x.tensor, gamma, beta, epsilon);
   pass.add_statistics(statistics, count, out.mean, out.variance);
   return pass.record(out.y, [x, gamma, mean = out.mean, variance = out.variance, epsilon, &weight,
@@ -78,6 +90,32 @@ Value batch_norm(Pass& pass, const Value& x, const Parameter& weight, const Para
     });
     p.add_gradient(x.entry, std::move(dx));
   });
+}
+
+Value batch_norm_relu(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
+                      const RunningStatistics& statistics, float epsilon) {
+  const Tensor gamma = pass.weight(weight);
+  const Tensor beta = pass.weight(bias);
+  if (!pass.training()) {
+    return pass.input(ops::batch_norm_relu_inference(pass.context(), x.tensor, gamma, beta,
+                                                     pass.buffer(*statistics.mean),
+                                                     pass.buffer(*statistics.variance), epsilon));
+  }
+  const std::int64_t count = values_per_channel(x, weight, statistics.channels);
+  ops::BatchNormOutput out = ops::batch_norm_relu(pass.context(), x.tensor, gamma, beta, epsilon);
+  pass.add_statistics(statistics, count, out.mean, out.variance);
+  Tensor y = std::exchange(out.y, Tensor());  // the backward does not read it
+  return pass.record(std::move(y),
+                     [x, gamma, beta, out, epsilon, &weight, &bias](Pass& p, const Tensor& dy) {
+                       Tensor dx;
+                       p.parameter_gradient(weight, [&](const Tensor& dgamma) {
+                         p.parameter_gradient(bias, [&](const Tensor& dbeta) {
+                           dx = ops::batch_norm_relu_backward(p.context(), x.tensor, dy, gamma,
+                                                              beta, out, epsilon, dgamma, dbeta);
+                         });
+                       });
+                       p.add_gradient(x.entry, std::move(dx));
+                     });
 }
 
 namespace {

@@ -19,6 +19,10 @@ Value conv2d(Pass& pass, const Value& x, const Parameter& weight, const Paramete
 Value batch_norm(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
                  const RunningStatistics& statistics, float epsilon);
 
+// relu(batch_norm(x)), to the bit, with fewer trips to memory.
+Value batch_norm_relu(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
+                      const RunningStatistics& statistics, float epsilon);
+
 Value relu(Pass& pass, const Value& x);
 Value gelu(Pass& pass, const Value& x);
 Value sigmoid(Pass& pass, const Value& x);

@@ -36,7 +36,7 @@ Tensor Pass::gradient_view(const Parameter& parameter) const {
 Value Pass::record(Tensor output, Backward backward) {
   if (!options_.training) return {std::move(output), -1};
   if (output.shape().rank() > 0) recorded_row_elements_ += output.shape().elements_per_row();
-  tape_.push_back({std::move(backward), output.shape(), Tensor()});
+  tape_.push_back({std::move(backward), output.shape(), output.layout(), Tensor()});
   return {std::move(output), static_cast<int>(tape_.size()) - 1};
 }
 
@@ -45,12 +45,12 @@ void Pass::add_gradient(int entry, Tensor gradient) {
   DTRAIN_CHECK(gradient.shape() == tape_[entry].shape,
                "gradient of shape {} for a value of shape {}", to_string(gradient.shape()),
                to_string(tape_[entry].shape));
+  gradient = ops::to_layout(context_, gradient, tape_[entry].layout);
   Tensor& sum = tape_[entry].gradient;
   if (sum.elements() == 0) {
     sum = std::move(gradient);
     return;
   }
-  gradient = ops::to_layout(context_, gradient, sum.layout());
   // Two inputs of one operation may have been given the same tensor: that one is not added to.
   if (sum.shared()) {
     sum = ops::add(context_, sum, gradient);

@@ -69,7 +69,8 @@ class Pass {
 
   // Adds to the gradient of the value that tape entry `entry` made (Value::entry of an operation's
   // input); ignored where no gradient flows. By entry, not by value, so that an operation whose
-  // backward does not read its input does not keep it alive.
+  // backward does not read its input does not keep it alive. An image's gradient is brought to the
+  // layout of the image.
   void add_gradient(int entry, Tensor gradient);
 
   // Adds one use's gradient: write(destination) fills a tensor of the parameter's shape.
@@ -109,6 +110,7 @@ class Pass {
   struct Entry {
     Backward backward;
     Shape shape;  // of the output
+    Layout layout;
     Tensor gradient;
   };
   Tensor gradient_view(const Parameter& parameter) const;

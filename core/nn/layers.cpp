@@ -47,6 +47,10 @@ Value BatchNorm::forward(Pass& pass, const Value& x) const {
   return functions::batch_norm(pass, x, weight_, bias_, statistics_, epsilon_);
 }
 
+Value BatchNorm::forward_relu(Pass& pass, const Value& x) const {
+  return functions::batch_norm_relu(pass, x, weight_, bias_, statistics_, epsilon_);
+}
+
 Dropout::Dropout(float p) : p_(p), site_(add_random_site()) {}
 
 Value Dropout::forward(Pass& pass, const Value& x) const {

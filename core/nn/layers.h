@@ -38,6 +38,8 @@ class BatchNorm final : public Module {
  public:
   explicit BatchNorm(std::int64_t channels, float epsilon = 1e-5F, float momentum = 0.1F);
   Value forward(Pass& pass, const Value& x) const override;
+  // Followed by ReLU, in one operation.
+  Value forward_relu(Pass& pass, const Value& x) const;
 
  private:
   float epsilon_;

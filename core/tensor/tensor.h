@@ -35,7 +35,7 @@ class Tensor {
     return wrap(values.data(), shape, dtype_of<T>);
   }
 
-  bool defined() const { return data_ != nullptr || elements_ == 0; }
+  bool defined() const { return data_ != nullptr; }
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   Layout layout() const { return layout_; }
