@@ -11,9 +11,10 @@
 
 namespace dtrain {
 
-MetricSums evaluate_samples(Communicator& comm, const Module& model, const Loss& loss,
+Evaluation evaluate_samples(Communicator& comm, const Module& model, const Loss& loss,
                             const ParameterArena& weights, const BatchPlan& plan, Loader& loader,
-                            Lanes& lanes) {
+                            Lanes& lanes, const std::atomic<int>* stop_signal) {
+  const auto signal = [&] { return stop_signal != nullptr ? stop_signal->load() : 0; };
   const VirtualRange range = virtual_range(plan.virtual_ranks, comm.rank(), comm.size());
   std::vector<MetricSums> metrics(range.size());
   std::mutex mutex;
@@ -31,6 +32,7 @@ MetricSums evaluate_samples(Communicator& comm, const Module& model, const Loss&
       for (std::int64_t b = 0; b < plan.batches_per_epoch(); ++b) {
         for (std::int64_t v = range.first + lane; v < range.last; v += used_lanes) {
           for (std::int64_t m = 0; m < plan.accumulate; ++m) {
+            if (signal() != 0) return;
             if (plan.micro_batch(b, v, m).size() == 0) break;
             const MicroBatch batch = loader.next(0, b, v, m);
             if (batch.size() == 0) continue;
@@ -52,8 +54,9 @@ MetricSums evaluate_samples(Communicator& comm, const Module& model, const Loss&
     }
   });
   loader.stop();
-  vote(comm, {}, error);
-  return sum_metrics(comm, plan.virtual_ranks, metrics);
+  const Ballot decision = vote(comm, {.signal = signal()}, error);
+  return {.metrics = sum_metrics(comm, plan.virtual_ranks, metrics),
+          .stop_signal = decision.signal};
 }
 
 }  // namespace dtrain

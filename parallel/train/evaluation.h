@@ -2,7 +2,7 @@
 // batches as training, added in the same tree.
 #pragma once
 
-#include <memory>
+#include <atomic>
 
 #include "dtrain/core/metrics/metric.h"
 #include "dtrain/core/nn/arena.h"
@@ -14,10 +14,15 @@
 
 namespace dtrain {
 
-// Collective. The same sums on all ranks. Throws a lane's error on the rank that had it, and
-// CommError on the others.
-MetricSums evaluate_samples(Communicator& comm, const Module& model, const Loss& loss,
+struct Evaluation {
+  MetricSums metrics;   // of no use after a stop
+  int stop_signal = 0;  // a signal that ended it early, on all ranks
+};
+
+// Collective. The same result on all ranks. `stop_signal`, which may be null, is looked at between
+// micro-batches. Throws a lane's error on the rank that had it, and CommError on the others.
+Evaluation evaluate_samples(Communicator& comm, const Module& model, const Loss& loss,
                             const ParameterArena& weights, const BatchPlan& plan, Loader& loader,
-                            Lanes& lanes);
+                            Lanes& lanes, const std::atomic<int>* stop_signal);
 
 }  // namespace dtrain

@@ -118,7 +118,9 @@ void GradientStep::run_virtual_rank(const LaneTask& task,
       if (pass.used(static_cast<int>(i))) task.report.used[i] = true;
     }
     if (task.want_ids) {
-      task.report.ids.insert(task.report.ids.end(), batch.ids.begin(), batch.ids.end());
+      for (std::int64_t n = 0; n < batch.size(); ++n) {
+        task.report.ids.push_back({batch.positions[n], batch.ids[n]});
+      }
     }
   }
   if (!accumulate) std::ranges::fill(gradients, 0.0F);

@@ -32,9 +32,15 @@ struct StepPosition {
   std::int64_t batch_in_epoch = 0;
 };
 
+// A sample and its position in the global batch.
+struct SampleId {
+  std::int64_t position = 0;
+  std::int64_t id = 0;
+};
+
 struct GradientReport {
   std::vector<MetricSums> metrics;  // of this rank's virtual ranks, in order
-  std::vector<std::int64_t> ids;    // samples that this rank saw; only if asked for
+  std::vector<SampleId> ids;        // samples that this rank saw; only if asked for
   std::vector<bool> used;           // [parameter] got a gradient from the loss
   std::exception_ptr error;         // the first that a lane latched
 };

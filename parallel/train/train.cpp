@@ -25,7 +25,7 @@ RunResult train(const Config& config, const Registry& registry, const RankInfo& 
 
 nlohmann::ordered_json evaluate(const Config& config, const Registry& registry,
                                 const RankInfo& rank, const std::filesystem::path& weights,
-                                const RunOptions& /*options*/) {
+                                const RunOptions& options) {
   select_cpu_isa(config.values.cpu_isa());
   const Connection connection = connect(rank, config.values.parallel());
   const RunPlan plan = make_plan(config, registry, rank.world_size, rank.local_world_size);
@@ -37,10 +37,11 @@ nlohmann::ordered_json evaluate(const Config& config, const Registry& registry,
       make_loader(config.values, validation ? plan.validation_data : plan.train_data, false);
   const auto loss = make_loss(loss_options(config.values.loss()));
   Lanes lanes(plan.lanes, plan.cores, config.values.parallel().threads_per_virtual_rank());
-  const MetricSums metrics =
-      evaluate_samples(*connection.comm, *plan.model, *loss, replica.arena(),
-                       validation ? plan.validation_batches : plan.batches, *loader, lanes);
-  nlohmann::ordered_json json = to_json(metrics);
+  const Evaluation evaluation = evaluate_samples(
+      *connection.comm, *plan.model, *loss, replica.arena(),
+      validation ? plan.validation_batches : plan.batches, *loader, lanes, options.stop_signal);
+  nlohmann::ordered_json json = to_json(evaluation.metrics);
+  if (evaluation.stop_signal != 0) json["stopped_by_signal"] = evaluation.stop_signal;
   json["data"] = validation ? "validation" : "train";
   json["weights_digest"] = replica.arena().digest();
   return json;

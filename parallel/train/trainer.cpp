@@ -31,6 +31,22 @@ std::vector<ParameterRange> parameter_ranges(const ArenaLayout& layout) {
   return ranges;
 }
 
+// Sample ids of the whole step, in the order of their positions.
+std::vector<std::int64_t> gather_ids(Communicator& comm, const std::vector<SampleId>& mine) {
+  std::vector<SampleId> all;
+  const auto* bytes = reinterpret_cast<const char*>(mine.data());
+  for (const std::string& text :
+       gather_texts(comm, std::string(bytes, mine.size() * sizeof(SampleId)))) {
+    const std::size_t before = all.size();
+    all.resize(before + text.size() / sizeof(SampleId));
+    std::copy_n(text.data(), text.size(), reinterpret_cast<char*>(all.data() + before));
+  }
+  std::ranges::sort(all, {}, &SampleId::position);
+  std::vector<std::int64_t> ids;
+  for (const SampleId& sample : all) ids.push_back(sample.id);
+  return ids;
+}
+
 std::string new_run_id() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
@@ -75,6 +91,7 @@ Trainer::Trainer(const Config& config, Communicator& comm, const RunPlan& plan,
                      RandomKey(values_.seed()),
                      static_cast<float>(gradient_seed(plan.nominal_targets))),
       faults_(faults_from_environment(comm.rank())),
+      recipe_text_(to_yaml(config, config.kinds)),
       run_start_(Clock::now()) {
   start();
 }
@@ -117,7 +134,7 @@ void Trainer::start() {
                           .keep_best = values_.checkpoint().keep_best(),
                           .warn_only = values_.checkpoint().on_save_error() == "warn",
                           .run_id = run_id});
-    write_file_atomically(RunFolder{values_.output()}.config(), to_yaml(config_, config_.kinds));
+    write_file_atomically(RunFolder{values_.output()}.config(), recipe_text_);
     spdlog::info(
         "{} parameters | {} virtual ranks on {} processes of {} cores | {} | batch {} = {} x {} x "
         "{} | {} steps",
@@ -247,16 +264,7 @@ void Trainer::train_step() {
                     .exposed_seconds = reducer_.exposed_seconds(),
                     .skipped = progress_.skipped,
                     .applied = applied};
-  if (want_ids) {
-    for (const std::string& text :
-         gather_texts(comm_, std::string(reinterpret_cast<const char*>(report.ids.data()),
-                                         report.ids.size() * sizeof(std::int64_t)))) {
-      const std::size_t count = text.size() / sizeof(std::int64_t);
-      const std::size_t before = record.ids.size();
-      record.ids.resize(before + count);
-      std::copy_n(text.data(), text.size(), reinterpret_cast<char*>(&record.ids[before]));
-    }
-  }
+  if (want_ids) record.ids = gather_ids(comm_, report.ids);
   record_->step(record);
   report_skipped_samples();
 }
@@ -354,9 +362,14 @@ void Trainer::at_border() {
 void Trainer::validate() {
   if (!validation_loader_ || progress_.validated_step == progress_.step) return;
   show(RankPhase::evaluate);
-  const MetricSums metrics =
+  const Evaluation evaluation =
       evaluate_samples(comm_, *plan_.model, *loss_, replica_.arena(), plan_.validation_batches,
-                       *validation_loader_, lanes_);
+                       *validation_loader_, lanes_, options_.stop_signal);
+  if (evaluation.stop_signal != 0) {
+    decision_.signal = evaluation.stop_signal;
+    return;
+  }
+  const MetricSums& metrics = evaluation.metrics;
   record_->evaluation(progress_.step, metrics);
   progress_.validated_step = progress_.step;
   progress_.validation = to_json(metrics);
@@ -506,11 +519,10 @@ checkpoint::RunState Trainer::state() const {
   state.set_skipped(progress_.skipped);
   state.set_train_seconds(progress_.train_seconds);
   state.set_recipe_digest(recipe_digest(config_));
-  state.set_recipe(to_yaml(config_, config_.kinds));
+  state.set_recipe(recipe_text_);
   state.set_cpu_isa(cpu_isa_);
   state.set_dataset_identity(plan_.train_data->identity());
   state.set_program_version(std::string(version()));
-  state.set_weights_digest(replica_.arena().digest());
   if (progress_.last_loss) state.set_last_loss(*progress_.last_loss);
   if (progress_.best_loss) {
     state.mutable_best()->set_step(progress_.best_step);

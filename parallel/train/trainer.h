@@ -94,6 +94,7 @@ class Trainer {
   GradientStep gradient_step_;
   std::vector<Fault> faults_;
 
+  const std::string recipe_text_;  // config.yaml of the run, and of each checkpoint
   Progress progress_;
   bool already_finished_ = false;  // resumed a finished run
   bool early_stop_ = false;
@@ -103,7 +104,6 @@ class Trainer {
   std::exception_ptr pending_error_;  // of rank 0's files; brought to the next vote
   TimePoint run_start_;
   TimePoint step_end_;
-  std::vector<std::int64_t> ids_;
   std::unique_ptr<CheckpointWriter> writer_;  // rank 0
   std::unique_ptr<RunRecord> record_;
 };
