@@ -88,6 +88,9 @@ int run_task(const launcher::Job& job, const Registry& registry, const RankInfo&
   const Config config = config_of(job, registry.kinds());
   if (job.task() == launcher::Job::EVALUATE) {
     const nlohmann::ordered_json result = evaluate(config, registry, rank, job.weights(), options);
+    if (const int signal = result.value("stopped_by_signal", 0); signal != 0) {
+      return exit_code::of_end(RunEnd::stopped, signal);
+    }
     if (rank.rank == 0) fmt::print("{}\n", result.dump(2));
     return exit_code::done;
   }
