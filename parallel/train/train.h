@@ -27,7 +27,7 @@ enum class RunEnd : std::uint8_t {
 
 struct RunOptions {
   bool resume = false;           // from the newest checkpoint of the output folder, if any
-  std::string resume_from;       // a checkpoint that must exist
+  std::string resume_from = {};  // a checkpoint that must exist
   bool overwrite = false;        // the launcher cleared the output folder
   RankStatus* status = nullptr;  // where to show the step; may be null
   // Signal number that asks to stop (0: none yet); set by the program's signal handler.
@@ -36,8 +36,8 @@ struct RunOptions {
 
 struct RunResult {
   RunEnd end = RunEnd::done;
-  int signal = 0;                  // the signal that stopped the run, on all ranks alike
-  nlohmann::ordered_json summary;  // of rank 0: summary.json, which train() has written
+  int signal = 0;                       // the signal that stopped the run, on all ranks alike
+  nlohmann::ordered_json summary = {};  // of rank 0: summary.json, which train() has written
 };
 
 RunResult train(const Config& config, const Registry& registry, const RankInfo& rank,
