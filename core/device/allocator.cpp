@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -52,10 +53,15 @@ class AllocatorPool {
     return data;
   }
 
-  void give_back(void* data, std::size_t size) {
+  void give_back(void* data, std::size_t size) noexcept {
     std::lock_guard lock(mutex_);
     stats_.allocated -= size;
-    free_[size].push_back(data);
+    try {
+      free_[size].push_back(data);
+    } catch (const std::bad_alloc&) {
+      std::free(data);
+      stats_.reserved -= size;
+    }
   }
 
   void release_cached() {

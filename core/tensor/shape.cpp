@@ -6,6 +6,14 @@
 
 namespace dtrain {
 
+namespace {
+
+// Far more than any machine holds, and so little that sizes in bytes, and sums of many of them,
+// stay in range.
+constexpr std::int64_t most_elements = std::int64_t{1} << 48;
+
+}  // namespace
+
 Shape::Shape(std::initializer_list<std::int64_t> sizes)
     : Shape(std::span(sizes.begin(), sizes.size())) {}
 
@@ -24,8 +32,8 @@ std::int64_t Shape::operator[](int axis) const {
 std::int64_t Shape::elements() const {
   std::int64_t product = 1;
   for (std::int64_t size : sizes()) {
-    DTRAIN_CHECK(!__builtin_mul_overflow(product, size, &product), "shape {} is too large",
-                 to_string(*this));
+    DTRAIN_CHECK(!__builtin_mul_overflow(product, size, &product) && product <= most_elements,
+                 "shape {} is too large", to_string(*this));
   }
   return product;
 }

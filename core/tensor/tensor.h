@@ -59,8 +59,8 @@ class Tensor {
   // Rows [first, last) of axis 0, in the same memory.
   Tensor rows(std::int64_t first, std::int64_t last) const;
 
-  // Other holders of the same memory exist.
-  bool shared() const { return storage_.use_count() > 1; }
+  // Others may hold the same memory: another tensor, or whoever owns wrapped memory.
+  bool shared() const { return storage_.use_count() != 1; }
 
  private:
   std::shared_ptr<MemoryBlock> storage_;  // empty for wrapped memory
