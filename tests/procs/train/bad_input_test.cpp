@@ -1,0 +1,133 @@
+// Input that cannot work: one clear error and exit code 2 before a rank starts or anything is
+// written.
+#include "runs.h"
+#include <fmt/format.h>
+
+#include "dtrain/core/base/clock.h"
+#include "dtrain/core/checkpoint/checkpoint.h"
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* good = R"(
+model: {name: mlp, inputs: 8, hidden: [8], outputs: 4}
+data: {train: {kind: synthetic, shape: [8], classes: 4, size: 64}}
+batch: {global: 16, micro: 4}
+optimizer: {name: sgd, lr: 0.1}
+train: {steps: 4}
+)";
+
+class BadInput : public Runs {
+ protected:
+  void expect_refused(const std::string& yaml, int nproc, const std::vector<std::string>& extra,
+                      const std::vector<std::string>& words) {
+    const RunFiles run = new_output();
+    const TimePoint begin = Clock::now();
+    const Outcome outcome = finish(command(yaml, nproc, run, extra));
+    EXPECT_LT(seconds_since(begin), 10);
+    EXPECT_EQ(outcome.code, 2) << yaml << fmt::format("{}", extra.empty() ? "" : extra[0]);
+    for (const std::string& word : words) {
+      EXPECT_NE(outcome.error.find(word), std::string::npos) << word << "\n" << outcome.error;
+    }
+    EXPECT_FALSE(fs::exists(run.folder)) << outcome.error;
+    EXPECT_EQ(leftovers_.found(temporary_), "");
+  }
+};
+
+TEST_F(BadInput, IsRefusedBeforeAnythingIsWritten) {
+  train(good, 2);  // so that what follows fails for one reason
+  expect_refused(std::string(good) + "learing_rate: 1\n", 2, {}, {"learing_rate", ":7:1"});
+  expect_refused(good, 2, {"optimizer.lr=fast"}, {"optimizer.lr", "fast"});
+  expect_refused(good, 2, {"nope.x=1"}, {"nope"});
+  expect_refused(good, 2, {"batch.micro=5"}, {"batch", "5"});
+  expect_refused(good, 2, {"model.inputs=9"}, {"9", "8"});
+  expect_refused(good, 2, {"loss.name=mse"}, {"mse", "labels"});
+  expect_refused(good, 2, {"cpu_isa=sse1"}, {"cpu_isa", "sse1"});
+  expect_refused(good, 2, {"init.from=/no/such/weights"}, {"/no/such/weights"});
+  expect_refused(good, 2, {"--resume-from", "/no/such/run"}, {"/no/such/run"});
+  expect_refused(good, 2, {"parallel.mode=single"}, {"single", "--nproc 1"});
+}
+
+TEST_F(BadInput, TooManyProcessesAreToldWhatWorks) {
+  expect_refused(good, 5, {}, {"--nproc 5", "4 virtual ranks", "1 to 4"});
+  expect_refused(good, 3, {"parallel.virtual_ranks=2"}, {"--nproc 3", "1 to 2"});
+  expect_refused(good, 0, {}, {"nproc"});
+}
+
+TEST_F(BadInput, ARowThatIsNoNumberIsNamedOrSkipped) {
+  const fs::path points = write("points.csv", "x,t\n1,1\n1,2\n1,three\n1,4\n1,5\n1,6\n1,7\n1,8\n");
+  const std::string yaml = R"(
+model: {name: mlp, inputs: 1, hidden: [], outputs: 1, bias: false, init: zeros}
+loss: mse
+data: {train: {kind: csv, path: )" +
+                           points.string() + R"(, features: [x], targets: [t]}, shuffle: false}
+batch: {global: 8, micro: 1}
+optimizer: {lr: 0.1}
+)";
+  expect_refused(yaml, 4, {}, {points.string(), "line 4", "'three'"});
+  for (const int nproc : {1, 4}) {
+    const RunFiles run = new_output();
+    const Outcome outcome = finish(command(yaml, nproc, run, {"data.on_bad_sample=skip"}));
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    const std::string console = outcome.output + outcome.error;
+    for (const std::string& word :
+         {points.string(), std::string("line 4"), std::string("'three'"), std::string("skipped")}) {
+      EXPECT_NE(console.find(word), std::string::npos) << console;
+    }
+    EXPECT_EQ(run.summary().at("samples_seen"), 7);
+    // The mean of the seven others is 33 / 7.
+    EXPECT_NEAR(run.weight(), 0.2 * 33 / 7, 1e-6);
+  }
+  expect_refused(yaml, 2, {"data.train.path=/no/such.csv"}, {"/no/such.csv"});
+  write("points.csv", "");
+  expect_refused(yaml, 2, {}, {points.string(), "empty"});
+}
+
+// What a checkpoint fixes cannot change under --resume; the run stays as it is.
+TEST_F(BadInput, AnotherRecipeCannotResume) {
+  const RunFiles run = train(good, 2, {"train.steps=2"});
+  const std::string log = read_file(run.folder / "log.jsonl");
+  for (const auto& [change, word] : std::vector<std::pair<std::string, std::string>>{
+           {"model.hidden=[16]", "model.hidden"},
+           {"seed=5", "seed"},
+           {"batch.global=32", "batch.global"},
+           {"optimizer.name=adam", "optimizer.name"}}) {
+    const Outcome outcome = finish(command(good, 2, run, {"--resume", change}));
+    EXPECT_TRUE(outcome.code == 1 || outcome.code == 2) << outcome.code;
+    EXPECT_NE(outcome.error.find(word), std::string::npos) << outcome.error;
+    EXPECT_EQ(read_file(run.folder / "log.jsonl"), log) << change;
+    EXPECT_EQ(list_checkpoints(run.checkpoints()), std::vector<std::int64_t>{2});
+  }
+  train_in(run, good, 3, {"--resume"});
+  expect_same_bits(run, train(good, 1), "after refusals");
+}
+
+// --resume on a folder without a checkpoint begins at step 0 and says so.
+TEST_F(BadInput, ResumeWithoutACheckpointBegins) {
+  const RunFiles run = new_output();
+  const Outcome outcome = finish(command(good, 2, run, {"--resume"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_NE((outcome.output + outcome.error).find("starting at step 0"), std::string::npos)
+      << outcome.output << outcome.error;
+  expect_same_bits(run, train(good, 1), "--resume of nothing");
+}
+
+// A damaged newest checkpoint is said and passed over: the one before it is gone on from.
+TEST_F(BadInput, ADamagedCheckpointIsPassedOver) {
+  const RunFiles undisturbed = train(good, 1, {"train.steps=8"});
+  const RunFiles run = train(good, 2, {"checkpoint.every_steps=2"});
+  const fs::path file = run.checkpoint(4) / "model.safetensors";
+  std::string bytes = read_file(file);
+  bytes.back() ^= 1;
+  write(file.string(), bytes);
+  const Outcome outcome = finish(command(good, 3, run, {"--resume", "train.steps=8"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_NE((outcome.output + outcome.error).find("step-00000004"), std::string::npos);
+  EXPECT_EQ(run.events("resume").back().at("step"), 2);
+  expect_same_bits(run, undisturbed, "over a damaged checkpoint");
+}
+
+}  // namespace
+}  // namespace dtrain
