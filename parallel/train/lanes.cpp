@@ -1,12 +1,18 @@
 #include "dtrain/parallel/train/lanes.h"
 
 #include <algorithm>
-#include <string>
+
+#include <fmt/format.h>
+
+#include "dtrain/parallel/comm/direct/available_memory.h"
 
 namespace dtrain {
 
+// The kernel would not refuse memory that is not there, but kill for it later: an allocator that
+// knows how much there is can say who asked for too much.
 Lanes::Lane::Lane(int index, int threads)
-    : allocator("lane " + std::to_string(index)), context(allocator, threads) {}
+    : allocator(fmt::format("lane {}", index), available_memory().bytes),
+      context(allocator, threads) {}
 
 Lanes::Lanes(int lanes, int cores, int threads) : pool_(std::max(lanes, cores)) {
   for (int i = 0; i < lanes; ++i) lanes_.push_back(std::make_unique<Lane>(i, threads));
