@@ -10,7 +10,7 @@ namespace dtrain {
 struct ModelInput {
   Shape shape;               // of one sample: [features] or [H, W, C]
   std::int64_t classes = 0;  // of label targets; 0 where targets are numbers
-  Shape target;              // of one sample's target where targets are numbers
+  Shape target = {};         // of one sample's target where targets are numbers
 };
 
 }  // namespace dtrain

@@ -120,14 +120,19 @@ Value batch_norm_relu(Pass& pass, const Value& x, const Parameter& weight, const
 
 namespace {
 
+// Note [No gradient]: an operation without parameters, none of whose inputs needs a gradient, is
+// not put on the tape. What stands behind it then does not compute gradients that nobody reads: the
+// first layer of a model behind flatten(input) is spared the largest of its products.
+
 // An elementwise function whose backward needs its input or its output, and the output's gradient.
 template <typename Forward, typename Backward>
 Value unary(Pass& pass, const Value& x, bool backward_reads_output, Forward forward,
             Backward backward) {
   const Tensor y = forward(pass.context(), x.tensor);
+  if (!x.needs_gradient()) return pass.input(y);
   return pass.record(y, [entry = x.entry, kept = backward_reads_output ? y : x.tensor, backward](
                             Pass& p, const Tensor& dy) {
-    if (entry >= 0) p.add_gradient(entry, backward(p.context(), kept, dy));
+    p.add_gradient(entry, backward(p.context(), kept, dy));
   });
 }
 
@@ -151,44 +156,43 @@ Value softmax(Pass& pass, const Value& x) {
 
 Value max_pool2d(Pass& pass, const Value& x, const ops::Pool2dOptions& options) {
   const ops::MaxPoolOutput out = ops::max_pool2d(pass.context(), x.tensor, options);
+  if (!x.needs_gradient()) return pass.input(out.y);
   return pass.record(out.y, [entry = x.entry, shape = x.shape(), index = out.index, options](
                                 Pass& p, const Tensor& dy) {
-    if (entry < 0) return;
     p.add_gradient(entry, ops::max_pool2d_backward(p.context(), dy, index, shape, options));
   });
 }
 
 Value avg_pool2d(Pass& pass, const Value& x, const ops::Pool2dOptions& options) {
-  return pass.record(ops::avg_pool2d(pass.context(), x.tensor, options),
-                     [entry = x.entry, shape = x.shape(), options](Pass& p, const Tensor& dy) {
-                       if (entry < 0) return;
-                       p.add_gradient(entry,
-                                      ops::avg_pool2d_backward(p.context(), dy, shape, options));
-                     });
+  Tensor y = ops::avg_pool2d(pass.context(), x.tensor, options);
+  if (!x.needs_gradient()) return pass.input(std::move(y));
+  return pass.record(
+      std::move(y), [entry = x.entry, shape = x.shape(), options](Pass& p, const Tensor& dy) {
+        p.add_gradient(entry, ops::avg_pool2d_backward(p.context(), dy, shape, options));
+      });
 }
 
 Value adaptive_avg_pool2d(Pass& pass, const Value& x, int out_h, int out_w) {
-  return pass.record(ops::adaptive_avg_pool2d(pass.context(), x.tensor, out_h, out_w),
-                     [entry = x.entry, shape = x.shape()](Pass& p, const Tensor& dy) {
-                       if (entry < 0) return;
-                       p.add_gradient(entry,
-                                      ops::adaptive_avg_pool2d_backward(p.context(), dy, shape));
-                     });
+  Tensor y = ops::adaptive_avg_pool2d(pass.context(), x.tensor, out_h, out_w);
+  if (!x.needs_gradient()) return pass.input(std::move(y));
+  return pass.record(std::move(y), [entry = x.entry, shape = x.shape()](Pass& p, const Tensor& dy) {
+    p.add_gradient(entry, ops::adaptive_avg_pool2d_backward(p.context(), dy, shape));
+  });
 }
 
 Value dropout(Pass& pass, const Value& x, float p, const RandomSite& site) {
   if (!pass.training() || p == 0) return x;
   const RandomKey key = pass.random_key(site);
-  return pass.record(ops::dropout(pass.context(), x.tensor, p, key, pass.positions()),
-                     [entry = x.entry, p, key](Pass& pass_, const Tensor& dy) {
-                       if (entry < 0) return;
-                       pass_.add_gradient(
-                           entry, ops::dropout(pass_.context(), dy, p, key, pass_.positions()));
-                     });
+  Tensor y = ops::dropout(pass.context(), x.tensor, p, key, pass.positions());
+  if (!x.needs_gradient()) return pass.input(std::move(y));
+  return pass.record(std::move(y), [entry = x.entry, p, key](Pass& pass_, const Tensor& dy) {
+    pass_.add_gradient(entry, ops::dropout(pass_.context(), dy, p, key, pass_.positions()));
+  });
 }
 
 Value reshape(Pass& pass, const Value& x, const Shape& shape) {
   const Tensor plain = ops::to_layout(pass.context(), x.tensor, Layout{});
+  if (!x.needs_gradient()) return pass.input(plain.reshape(shape));
   return pass.record(plain.reshape(shape),
                      [entry = x.entry, before = x.shape()](Pass& p, const Tensor& dy) {
                        p.add_gradient(entry, dy.reshape(before));
@@ -200,27 +204,27 @@ Value flatten(Pass& pass, const Value& x) {
 }
 
 Value add(Pass& pass, const Value& a, const Value& b) {
-  return pass.record(ops::add(pass.context(), a.tensor, b.tensor),
-                     [a_entry = a.entry, b_entry = b.entry, a_shape = a.shape(),
-                      b_shape = b.shape()](Pass& p, const Tensor& dy) {
-                       if (a_entry >= 0)
-                         p.add_gradient(a_entry, ops::sum_to_shape(p.context(), dy, a_shape));
-                       if (b_entry >= 0)
-                         p.add_gradient(b_entry, ops::sum_to_shape(p.context(), dy, b_shape));
-                     });
+  Tensor sum = ops::add(pass.context(), a.tensor, b.tensor);
+  if (!a.needs_gradient() && !b.needs_gradient()) return pass.input(std::move(sum));
+  return pass.record(std::move(sum), [a_entry = a.entry, b_entry = b.entry, a_shape = a.shape(),
+                                      b_shape = b.shape()](Pass& p, const Tensor& dy) {
+    if (a_entry >= 0) p.add_gradient(a_entry, ops::sum_to_shape(p.context(), dy, a_shape));
+    if (b_entry >= 0) p.add_gradient(b_entry, ops::sum_to_shape(p.context(), dy, b_shape));
+  });
 }
 
 Value multiply(Pass& pass, const Value& a, const Value& b) {
-  return pass.record(
-      ops::multiply(pass.context(), a.tensor, b.tensor), [a, b](Pass& p, const Tensor& dy) {
-        const auto give = [&](const Value& to, const Value& other) {
-          if (!to.needs_gradient()) return;
-          const Tensor product = ops::multiply(p.context(), dy, other.tensor);
-          p.add_gradient(to.entry, ops::sum_to_shape(p.context(), product, to.shape()));
-        };
-        give(a, b);
-        give(b, a);
-      });
+  Tensor product = ops::multiply(pass.context(), a.tensor, b.tensor);
+  if (!a.needs_gradient() && !b.needs_gradient()) return pass.input(std::move(product));
+  return pass.record(std::move(product), [a, b](Pass& p, const Tensor& dy) {
+    const auto give = [&](const Value& to, const Value& other) {
+      if (!to.needs_gradient()) return;
+      const Tensor part = ops::multiply(p.context(), dy, other.tensor);
+      p.add_gradient(to.entry, ops::sum_to_shape(p.context(), part, to.shape()));
+    };
+    give(a, b);
+    give(b, a);
+  });
 }
 
 }  // namespace dtrain::functions

@@ -15,7 +15,7 @@ Value conv2d(Pass& pass, const Value& x, const Parameter& weight, const Paramete
              const ops::Conv2dOptions& options);
 
 // x: [N, ..., C]. In training normalizes by the batch's statistics and adds them to the running
-// ones; in evaluation uses those. Throws DataError where training gives one value per channel.
+// ones; in evaluation uses those. Throws ConfigError where training gives one value per channel.
 Value batch_norm(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
                  const RunningStatistics& statistics, float epsilon);
 

@@ -18,6 +18,10 @@ Pass::Pass(OpContext& context, const PassMemory& memory, PassOptions options)
 }
 
 Tensor Pass::weight(const Parameter& parameter) {
+  DTRAIN_CHECK(parameter.index >= 0 &&
+                   static_cast<std::size_t>(parameter.index) < memory_.parameters.size() &&
+                   memory_.parameters[parameter.index] == &parameter,
+               "parameter '{}' does not belong to the model of this pass", parameter.name);
   ++uses_[parameter.index];
   // Tensors do not carry constness; operators never write to their inputs.
   return Tensor::wrap(const_cast<float*>(memory_.weights.data()) + parameter.offset,
@@ -86,6 +90,7 @@ void Pass::add_statistics(const RunningStatistics& statistics, std::int64_t coun
 }
 
 RandomKey Pass::random_key(const RandomSite& site) {
+  DTRAIN_CHECK(site.index >= 0, "a random site of a model without an arena layout");
   if (calls_.size() <= static_cast<std::size_t>(site.index)) calls_.resize(site.index + 1);
   const int call = calls_[site.index]++;
   return options_.key.fork(RandomPurpose::dropout, site.index)
@@ -93,6 +98,7 @@ RandomKey Pass::random_key(const RandomSite& site) {
 }
 
 void Pass::backward(const Value& output, Tensor gradient) {
+  DTRAIN_CHECK(!std::exchange(ran_backward_, true), "a second backward in one pass");
   DTRAIN_CHECK(output.needs_gradient(), "backward from a value that depends on no operation");
   add_gradient(output.entry, std::move(gradient));
   while (!tape_.empty()) {

@@ -126,6 +126,7 @@ class Pass {
   std::vector<bool> finished_;      // [parameter]
   std::vector<int> calls_;          // [random site]
   std::int64_t recorded_row_elements_ = 0;
+  bool ran_backward_ = false;
 };
 
 }  // namespace dtrain

@@ -29,6 +29,10 @@ ArenaLayout::ArenaLayout(Module& model) {
     DTRAIN_CHECK(names.insert(parameter->name).second, "two parameters named '{}'",
                  parameter->name);
   }
+  for (const Buffer* buffer : buffers_) {
+    DTRAIN_CHECK(names.insert(buffer->name).second, "two parameters or buffers named '{}'",
+                 buffer->name);
+  }
   for (auto it = found_.rbegin(); it != found_.rend(); ++it) {
     Parameter& parameter = **it;
     parameter.index = static_cast<int>(parameters_.size());

@@ -2,8 +2,10 @@
 //
 // A bucket is a slice of the gradient arena, so it is summed without a copy. Parameters are taken
 // in arena order (the order in which backward finishes them): a small first bucket, so that
-// communication starts early, then buckets of about the given size. The sums of running statistics
-// ride in the last one. The plan is a pure function of its arguments, so all ranks have the same.
+// communication starts early, then buckets of about the given size. A bucket ends behind the
+// parameter with which it reaches its size: a large parameter is never cut. The sums of running
+// statistics ride in the last bucket. The plan is a pure function of its arguments, so all ranks
+// have the same.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,7 @@ struct BucketPlan {
   std::string digest() const;
 };
 
-// bucket_bytes: of all but the first, which has at most 1 MiB.
+// bucket_bytes: the size at which a bucket ends; the first one ends at 1 MiB, if that is less.
 BucketPlan make_bucket_plan(const ArenaLayout& layout, std::int64_t bucket_bytes);
 
 // "bucket 2: 24.8 MiB, conv2.weight .. fc1.bias (6 parameters)", one line each.

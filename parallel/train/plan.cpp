@@ -194,9 +194,12 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
   plan.optimizer_bytes = sizeof(float) * plan.layout->weight_elements() *
                          make_optimizer(values.optimizer())->state_names().size();
   const Reduction reduction = reduction_named(values.parallel().reduction());
-  plan.gradient_bytes =
-      sizeof(float) * plan.layout->gradient_elements() *
-      Reducer::slots_needed(plan.batches.virtual_ranks, 0, ranks, plan.lanes, reduction);
+  int slots = 0;  // ranks own ranges of different sizes and alignments
+  for (int rank = 0; rank < ranks; ++rank) {
+    slots = std::max(slots, Reducer::slots_needed(plan.batches.virtual_ranks, rank, ranks,
+                                                  plan.lanes, reduction));
+  }
+  plan.gradient_bytes = sizeof(float) * plan.layout->gradient_elements() * slots;
   plan.activation_bytes =
       sizeof(float) * plan.lanes * plan.batches.micro *
       static_cast<std::uint64_t>(trial.row_elements + spec.input.shape.elements());

@@ -30,8 +30,8 @@ struct RunPlan {
   int ranks = 1;
   int cores = 1;  // of a process
   int lanes = 1;  // virtual ranks that a process runs side by side
-  // Bytes of one process: weights, optimizer state, gradient arenas (shared memory), and what the
-  // activations of its lanes were estimated at.
+  // Bytes of the process that needs most: weights, optimizer state, gradient arenas (shared
+  // memory), and what the activations of its lanes were estimated at.
   std::uint64_t weight_bytes = 0;
   std::uint64_t optimizer_bytes = 0;
   std::uint64_t gradient_bytes = 0;
