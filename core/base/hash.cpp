@@ -33,7 +33,9 @@ std::string Hasher::hex() const {
   return fmt::format("{:016x}{:016x}", digest.high64, digest.low64);
 }
 
-std::uint64_t hash64(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+std::uint64_t hash64(std::string_view text) {
+  return XXH3_64bits(text.data(), text.size());
+}
 
 std::string hash_hex(std::span<const std::byte> bytes) {
   Hasher hasher;

@@ -2,6 +2,8 @@
 
 namespace dtrain {
 
-std::string_view version() { return DTRAIN_VERSION; }
+std::string_view version() {
+  return DTRAIN_VERSION;
+}
 
 }  // namespace dtrain
