@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <limits>
 #include <random>
 
 #include <spdlog/spdlog.h>
@@ -104,9 +105,10 @@ void Trainer::start() {
                 {"recipe", recipe_digest(config_), "give all ranks the same configuration"},
                 {"instruction set", cpu_isa_, "set cpu_isa to one that all machines have"},
                 {"lanes", std::to_string(plan_.lanes), "give all ranks the same cores"},
-                {"bucket plan", plan_.buckets.digest(), "give all ranks the same configuration"},
                 {"training data", identity, "copy the same files to all machines"}});
+  // The model first: a plan of other buckets follows from other parameters, whose names say more.
   agree_on_model(comm_, *plan_.layout);
+  agree(comm_, {{"bucket plan", plan_.buckets.digest(), "give all ranks the same configuration"}});
 
   std::optional<checkpoint::RunState> resumed =
       resume(comm_, config_, config_.kinds, options_, cpu_isa_, identity, replica_);
@@ -212,6 +214,8 @@ void Trainer::train_step() {
                               .batch_in_epoch = progress_.batch % per_epoch};
   const bool want_ids = values_.log().sample_ids();
   const GradientReport report = gradient_step_.run(replica_.arena(), position, faults_, want_ids);
+  // Once: a step that is skipped has its number again.
+  std::erase_if(faults_, [&](const Fault& fault) { return fault.step == position.step; });
 
   Ballot ballot;
   if (options_.stop_signal != nullptr) ballot.signal = options_.stop_signal->load();
@@ -338,42 +342,45 @@ void Trainer::at_border() {
     record_->epoch(progress_.batch / per_epoch - 1, progress_.step, progress_.epoch);
     progress_.epoch = {};
   }
+  if (progress_.step == 0) return;  // every update so far was skipped: there is nothing new
   const std::int64_t check = values_.parallel().check_sync();
   if (check > 0 && progress_.step % check == 0) check_same_weights(comm_, replica_.arena());
 
   const std::int64_t every = values_.validation().every_steps();
   const bool due = every == 0 ? epoch_ended : progress_.step % every == 0;
-  bool best = false;
-  if (due && validation_loader_) {
-    const std::int64_t best_before = progress_.best_step;
-    const bool had_best = progress_.best_loss.has_value();
-    validate();
-    best = !had_best || progress_.best_step != best_before;
-  }
+  const bool best = due && validate();
   const std::int64_t save_every = values_.checkpoint().every_steps();
   const bool save_due = save_every > 0 && progress_.step % save_every == 0;
   if (save_due || (best && values_.checkpoint().keep_best() > 0)) {
-    save(progress_.validated_step == progress_.step
-             ? std::optional(progress_.validation.at("loss").get<double>())
-             : std::nullopt);
+    save();
   }
 }
 
-void Trainer::validate() {
-  if (!validation_loader_ || progress_.validated_step == progress_.step) return;
+// A loss that is not finite ranks nothing (and is null in JSON).
+std::optional<double> Trainer::validation_loss() const {
+  if (!validation_loader_ || progress_.validated_step != progress_.step) return std::nullopt;
+  const ordered_json& loss = progress_.validation.at("loss");
+  if (!loss.is_number() || !std::isfinite(loss.get<double>())) return std::nullopt;
+  return loss.get<double>();
+}
+
+bool Trainer::validate() {
+  if (!validation_loader_ || progress_.validated_step == progress_.step) return false;
   show(RankPhase::evaluate);
   const Evaluation evaluation =
       evaluate_samples(comm_, *plan_.model, *loss_, replica_.arena(), plan_.validation_batches,
                        *validation_loader_, lanes_, options_.stop_signal);
   if (evaluation.stop_signal != 0) {
     decision_.signal = evaluation.stop_signal;
-    return;
+    return false;
   }
   const MetricSums& metrics = evaluation.metrics;
   record_->evaluation(progress_.step, metrics);
   progress_.validated_step = progress_.step;
   progress_.validation = to_json(metrics);
-  if (!progress_.best_loss || metrics.mean_loss() < *progress_.best_loss) {
+  const bool best = std::isfinite(metrics.mean_loss()) &&
+                    (!progress_.best_loss || metrics.mean_loss() < *progress_.best_loss);
+  if (best) {
     progress_.best_loss = metrics.mean_loss();
     progress_.best_step = progress_.step;
     progress_.best = ordered_json{{"step", progress_.step}};
@@ -388,12 +395,15 @@ void Trainer::validate() {
     if (first_rank_) {
       record_->pause();
       spdlog::info("early stop: {} evaluations without a loss below {:.6f} (step {})",
-                   progress_.evaluations_without_gain, *progress_.best_loss, progress_.best_step);
+                   progress_.evaluations_without_gain,
+                   progress_.best_loss.value_or(std::numeric_limits<double>::infinity()),
+                   progress_.best_step);
     }
   }
+  return best;
 }
 
-void Trainer::save(std::optional<double> validation_loss) {
+void Trainer::save() {
   if (saved_step_ == progress_.step) return;
   saved_step_ = progress_.step;
   if (!first_rank_) return;
@@ -402,7 +412,7 @@ void Trainer::save(std::optional<double> validation_loss) {
     CheckpointSnapshot snapshot = writer_->take_snapshot();
     replica_.copy_to(snapshot);
     snapshot.state = state();
-    snapshot.validation_loss = validation_loss;
+    snapshot.validation_loss = validation_loss();
     writer_->save(std::move(snapshot));
   } catch (...) {
     // The others are not told here: Note [Commit vote].
@@ -412,9 +422,7 @@ void Trainer::save(std::optional<double> validation_loss) {
 
 RunResult Trainer::finish() {
   if (decision_.signal == 0 && !decision_.out_of_time) validate();
-  save(progress_.validated_step == progress_.step && validation_loader_
-           ? std::optional(progress_.validation.at("loss").get<double>())
-           : std::nullopt);
+  save();
   // The last save is rank 0's work alone; however long it takes, the others wait.
   comm_.set_timeout(no_timeout);
   if (first_rank_ && !pending_error_) {

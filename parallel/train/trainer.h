@@ -67,8 +67,9 @@ class Trainer {
   void after_first_step(const std::vector<bool>& used);
   void report_skipped_samples();
   void at_border();
-  void validate();
-  void save(std::optional<double> validation_loss);
+  bool validate();                                // true if the loss is the best so far
+  std::optional<double> validation_loss() const;  // measured at this step, if any
+  void save();
   void restore(const checkpoint::RunState& state);
   checkpoint::RunState state() const;
   RunResult finish();

@@ -1,0 +1,195 @@
+// What follows from recipe and placement, and what does not fit together.
+#include "dtrain/parallel/train/plan.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "support.h"
+
+namespace dtrain::test {
+namespace {
+
+RunPlan plan_of(const std::vector<std::string>& overrides, int ranks = 1,
+                const std::string& yaml = small_recipe) {
+  return make_plan(config_of(yaml, overrides), builtin_registry(), ranks, ranks);
+}
+
+std::string error(const std::vector<std::string>& overrides, int ranks = 1,
+                  const std::string& yaml = small_recipe) {
+  return error_of<ConfigError>([&] { plan_of(overrides, ranks, yaml); });
+}
+
+TEST(Plan, CutsTheRecipe) {
+  const RunPlan plan = plan_of({"parallel.cores=1"}, 2);
+  EXPECT_EQ(plan.ranks, 2);
+  EXPECT_EQ(plan.cores, 1);
+  EXPECT_EQ(plan.lanes, 1);
+  EXPECT_EQ(plan.steps, 2);
+  EXPECT_EQ(plan.epochs, 0);
+  EXPECT_EQ(plan.batches.virtual_ranks, 4);
+  EXPECT_EQ(plan.batches.accumulate, 1);
+  EXPECT_EQ(plan.batches.batches_per_epoch(), 3);
+  EXPECT_EQ(plan.validation_batches.samples, 10);
+  EXPECT_EQ(plan.nominal_targets, 8);
+  EXPECT_EQ(plan.layout->parameter_count(), 784 * 6 + 6 + 6 * 10 + 10);
+}
+
+TEST(Plan, EpochsCountSteps) {
+  const std::string yaml =
+      "model: {name: mlp, inputs: 784, hidden: [], outputs: 10}\n"
+      "data: {train: {kind: glyphs, size: 17}}\nbatch: {global: 8, micro: 2}\n"
+      "train: {epochs: 3}\n";
+  const RunPlan plan = plan_of({}, 1, yaml);
+  EXPECT_EQ(plan.epochs, 3);
+  EXPECT_EQ(plan.steps, 9);
+  EXPECT_EQ(plan.validation_data, nullptr);
+}
+
+// Lanes: at most as many as the widest range, of T threads each.
+TEST(Plan, LanesShareTheCores) {
+  struct Case {
+    int ranks, cores, threads, lanes;
+  };
+  for (const Case c : {Case{1, 1, 1, 1},
+                       {1, 3, 1, 3},
+                       {1, 8, 1, 4},
+                       {1, 8, 2, 4},
+                       {1, 4, 2, 2},
+                       {1, 1, 2, 1},
+                       {3, 8, 1, 2},
+                       {4, 8, 1, 1}}) {
+    const RunPlan plan = plan_of({fmt::format("parallel.cores={}", c.cores),
+                                  fmt::format("parallel.threads_per_virtual_rank={}", c.threads)},
+                                 c.ranks);
+    EXPECT_EQ(plan.lanes, c.lanes) << c.ranks << " " << c.cores << " " << c.threads;
+    EXPECT_EQ(plan.cores, c.cores);
+  }
+}
+
+// V = 3 on 2 ranks: rank 0 has one virtual rank, rank 1 two. The figure is that of rank 1.
+TEST(Plan, MemoryIsThatOfTheProcessThatNeedsMost) {
+  const std::vector<std::string> overrides = {"parallel.virtual_ranks=3", "batch.global=6",
+                                              "parallel.cores=2"};
+  const RunPlan plan = plan_of(overrides, 2);
+  EXPECT_EQ(plan.lanes, 2);
+  EXPECT_EQ(plan.gradient_bytes, 2U * sizeof(float) * plan.layout->gradient_elements());
+  EXPECT_EQ(plan.weight_bytes, sizeof(float) * plan.layout->weight_elements());
+  EXPECT_EQ(plan.optimizer_bytes, 2 * plan.weight_bytes);  // Adam
+  EXPECT_GT(plan.activation_bytes, 0U);
+}
+
+TEST(Plan, MoreRanksThanVirtualRanks) {
+  EXPECT_EQ(error({}, 5),
+            "--nproc 5: the recipe has 4 virtual ranks, so 1 to 4 processes can share them; use "
+            "--nproc 4, or another recipe with parallel.virtual_ranks of at least 5");
+  EXPECT_EQ(error({"parallel.mode=single"}, 2),
+            "parallel.mode: single runs one process, but --nproc is 2: use mode ddp or --nproc 1");
+}
+
+TEST(Plan, ModelAndDataMustFit) {
+  EXPECT_EQ(error({"model.inputs=100"}),
+            "model.inputs: 100 does not fit the data, whose samples are [28, 28, 1]: write "
+            "model.inputs: 784");
+  EXPECT_EQ(error({"model.outputs=9"}),
+            "model: its outputs are 9 per sample, but the data has 10 classes: give the model that "
+            "many outputs");
+  EXPECT_EQ(error({"model.outputs=12"}), "");
+  EXPECT_EQ(error({"loss.class_weights=[1,2,3]"}), "loss.class_weights: 3 weights for 10 outputs");
+}
+
+class PlanWithNumbers : public testing::Test {
+ protected:
+  std::string recipe(const std::string& loss, int outputs, const std::string& targets) {
+    const auto path = folder_.path() / "points.csv";
+    std::ofstream(path) << "x,y,a,b\n1,2,3,4\n5,6,7,8\n";
+    return fmt::format(
+        "model: {{name: mlp, inputs: 2, hidden: [], outputs: {}}}\nloss: {}\n"
+        "data: {{train: {{kind: csv, path: {}, features: [x, y], targets: {}}}}}\n"
+        "batch: {{global: 2, micro: 1}}\n",
+        outputs, loss, path.string(), targets);
+  }
+  TemporaryDirectory folder_;
+};
+
+TEST_F(PlanWithNumbers, LossAndTargetsMustFit) {
+  EXPECT_EQ(error({}, 1, recipe("mse", 2, "[a, b]")), "");
+  EXPECT_EQ(error({}, 1, recipe("mse", 1, "[a, b]")),
+            "model: its outputs are 1 per sample, but the data's targets are 2: they must be "
+            "equally many");
+  EXPECT_EQ(error({}, 1, recipe("cross_entropy", 2, "[a, b]")),
+            "loss.name: cross_entropy wants class labels, but the data's targets are numbers of "
+            "shape [2]: use mse or bce, or (csv) data.train.classes: true");
+  EXPECT_EQ(error({"loss.name=mse"}),
+            "loss.name: mse wants numbers as targets, but the data's targets are class labels: use "
+            "cross_entropy");
+}
+
+// Targets of a full step are counted one by one where they are numbers.
+TEST_F(PlanWithNumbers, NominalTargetsCountNumbers) {
+  EXPECT_EQ(plan_of({}, 1, recipe("mse", 2, "[a, b]")).nominal_targets, 4);
+}
+
+TEST(Plan, AnImageTooSmallForTheModel) {
+  EXPECT_EQ(error({"model.channels=[2,2,2,2,2]"}, 1,
+                  "model: {name: convnet}\ndata: {train: {kind: glyphs, size: 8}}\n"
+                  "batch: {global: 8, micro: 2}\n"),
+            "model.channels: 5 stages of 2 x 2 pooling leave nothing of an image of 28 x 28: use "
+            "at most 4 entries");
+}
+
+TEST(Plan, IdleCoresAreSaid) {
+  const RunPlan plan = plan_of({"parallel.cores=7"}, 4);
+  ASSERT_GE(plan.warnings.size(), 1U);
+  EXPECT_TRUE(contains(plan.warnings[0], "6 of the 7 cores of each process stay idle"));
+  EXPECT_TRUE(contains(plan.warnings[0], "parallel.virtual_ranks"));
+}
+
+TEST(Plan, TooFewCoresAreSaid) {
+  const RunPlan plan = plan_of({"parallel.cores=1", "parallel.threads_per_virtual_rank=3"});
+  ASSERT_GE(plan.warnings.size(), 1U);
+  EXPECT_TRUE(contains(plan.warnings[0],
+                       "a process has 1 cores, but each virtual rank computes "
+                       "with 3 threads"))
+      << plan.warnings[0];
+}
+
+TEST(Plan, OmpNumThreadsMeansCoresPerProcess) {
+  ASSERT_EQ(::setenv("OMP_NUM_THREADS", "3", 1), 0);
+  EXPECT_EQ(plan_of({}).cores, 3);
+  EXPECT_EQ(plan_of({"parallel.cores=2"}).cores, 2);
+  for (const char* bad : {"0", "x", "2x", "-1", "", "99999"}) {
+    ::setenv("OMP_NUM_THREADS", bad, 1);
+    EXPECT_EQ(error({}), std::string("OMP_NUM_THREADS=") + bad +
+                             ": expected a number of cores per process, 1 to 4096");
+  }
+  ::unsetenv("OMP_NUM_THREADS");
+}
+
+TEST(Plan, DoesNotDependOnTheRank) {
+  const RunPlan one = plan_of({}, 2), two = plan_of({}, 2);
+  EXPECT_EQ(one.buckets.digest(), two.buckets.digest());
+  EXPECT_EQ(one.layout->digest(), two.layout->digest());
+  EXPECT_EQ(one.train_data->identity(), two.train_data->identity());
+}
+
+TEST(ModelTable, ListsParametersInOrderOfTheModelAndThenBuffers) {
+  const RunPlan plan = plan_of({"model.channels=[2]", "model.hidden=3"}, 1,
+                               "model: {name: convnet}\ndata: {train: {kind: glyphs, size: 8}}\n"
+                               "batch: {global: 8, micro: 2}\n");
+  std::vector<std::string> names;
+  std::int64_t elements = 0;
+  for (const ModelRow& row : model_table(*plan.layout)) {
+    names.push_back(row.name + " " + to_string(row.shape));
+    if (!row.buffer) elements += row.elements;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"conv1.weight [2, 1, 3, 3]", "bn1.weight [2]",
+                                             "bn1.bias [2]", "fc1.weight [3, 392]", "fc1.bias [3]",
+                                             "fc2.weight [10, 3]", "fc2.bias [10]",
+                                             "bn1.running_mean [2]", "bn1.running_var [2]"}));
+  EXPECT_EQ(elements, plan.layout->parameter_count());
+}
+
+}  // namespace
+}  // namespace dtrain::test

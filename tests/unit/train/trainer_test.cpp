@@ -1,0 +1,241 @@
+// Runs that go wrong in known ways: models that differ, parameters without gradient, weights that
+// change by themselves, numbers that are not finite.
+#include "dtrain/parallel/train/trainer.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support.h"
+
+#include "dtrain/core/checkpoint/safetensors.h"
+#include "dtrain/core/nn/layers.h"
+
+namespace dtrain::test {
+namespace {
+
+// A linear model and whatever else a test does to it.
+class Custom final : public Module {
+ public:
+  struct Options {
+    std::int64_t classes = 10;
+    bool head2 = false;                                      // a layer that forward does not use
+    std::function<void(const Tensor& fc_bias)> tamper = {};  // at the end of a training forward
+  };
+  explicit Custom(Options options)
+      : options_(std::move(options)), fc_(add<Linear>("fc", 784, options_.classes, false)) {
+    if (options_.head2) add<Linear>("head2", 5, 3);
+    if (options_.tamper) shift_ = &add_parameter("shift", {10}, InitScheme::zeros, 1);
+  }
+  Value forward(Pass& pass, const Value& x) const override {
+    const Value y = fc_.forward(pass, functions::flatten(pass, x));
+    if (shift_ == nullptr || !pass.training()) return y;
+    const Tensor shift = pass.weight(*shift_);
+    if (y.shape()[0] > 0) options_.tamper(shift);
+    return y;
+  }
+
+ private:
+  Options options_;
+  const Linear& fc_;
+  const Parameter* shift_ = nullptr;
+};
+
+Registry registry_of(const std::function<Custom::Options(int made)>& options) {
+  Registry registry = builtin_registry();
+  registry.models.add(KindSchema("custom"), [options, made = std::make_shared<std::atomic<int>>(0)](
+                                                const KindValues&, const ModelInput&) {
+    return std::make_unique<Custom>(options((*made)++));
+  });
+  return registry;
+}
+
+constexpr const char* recipe = R"(
+model: {name: custom}
+data: {train: {kind: glyphs, size: 24}, validation: {kind: glyphs, size: 8, offset: 24}}
+batch: {global: 8, micro: 2}
+optimizer: {lr: 0.1}
+train: {steps: 3}
+parallel: {virtual_ranks: 4, cores: 1}
+)";
+
+class TrainerTest : public testing::Test {
+ protected:
+  TrainingRun train(const Registry& registry, int ranks,
+                    const std::vector<std::string>& overrides = {}) {
+    return train_threads(recipe, ranks, folder_.path() / std::to_string(runs_++), overrides, {},
+                         registry);
+  }
+  TemporaryDirectory folder_;
+  int runs_ = 0;
+};
+
+// C073, through the whole start of a run: by name and shape, not as another bucket plan.
+TEST_F(TrainerTest, ModelsThatDifferBetweenRanksAreNamed) {
+  const Registry registry =
+      registry_of([](int made) { return Custom::Options{.classes = made == 0 ? 10 : 12}; });
+  const std::string text = error_of<ConfigError>([&] { train(registry, 2); });
+  EXPECT_TRUE(contains(text, "fc.weight: rank ")) << text;
+  EXPECT_TRUE(contains(text, "[10, 784]") && contains(text, "[12, 784]")) << text;
+}
+
+// C004.
+TEST_F(TrainerTest, UnusedParametersAreListedOnceAndTrainOn) {
+  const Registry registry = registry_of([](int) { return Custom::Options{.head2 = true}; });
+  for (const int ranks : {1, 2}) {
+    const CapturedLog log;
+    const TrainingRun run = train(registry, ranks);
+    EXPECT_EQ(run.result.summary.at("steps"), 3);
+    const std::string warning =
+        "warning: the loss does not depend on: head2.bias, head2.weight; trained with zero "
+        "gradients\n";
+    const std::string text = log.text();
+    ASSERT_TRUE(contains(text, warning)) << text;
+    EXPECT_EQ(text.find(warning), text.rfind(warning));
+  }
+  // Where nothing moves them they keep their first values.
+  const TrainingRun whole = train(registry, 1), one = train(registry, 1, {"train.steps=1"});
+  const auto head2 = [](const TrainingRun& run, int step) {
+    const SafetensorsFile file(run.folder / fmt::format("checkpoints/step-{:08}", step) /
+                               "model.safetensors");
+    std::vector<float> values(15);
+    for (const auto& entry : file.entries()) {
+      if (entry.name == "head2.weight") file.read(entry, std::as_writable_bytes(std::span(values)));
+    }
+    return values;
+  };
+  EXPECT_EQ(head2(whole, 3), head2(one, 1));
+  EXPECT_NE(head2(whole, 3), std::vector<float>(15));
+}
+
+TEST_F(TrainerTest, UnusedParametersCanBeAnError) {
+  const Registry registry = registry_of([](int) { return Custom::Options{.head2 = true}; });
+  EXPECT_EQ(
+      error_of<ConfigError>([&] { train(registry, 2, {"parallel.unused_parameters=error"}); }),
+      "parameters that the loss does not depend on: head2.bias, head2.weight; use them, take "
+      "them out, or set parallel.unused_parameters: warn to train them with zero gradients");
+}
+
+// A bit of one rank's weights turns over in the second step.
+TEST_F(TrainerTest, CheckSyncFindsWeightsThatChangedByThemselves) {
+  const auto flip_once = [](int made) {
+    return Custom::Options{.tamper = [made, calls = std::make_shared<int>(0)](const Tensor& shift) {
+      if (made == 1 && ++*calls == 3) shift.values<float>()[4] = 1e-3F;
+    }};
+  };
+  EXPECT_EQ(
+      error_of<InternalError>([&] { train(registry_of(flip_once), 2, {"parallel.check_sync=2"}); }),
+      "check_sync: the weights of rank 1 differ from those of rank 0 in shift; suspect the "
+      "memory or the processor of one of the two hosts; go on from the last checkpoint with "
+      "--resume");
+  EXPECT_EQ(error_of<Error>([&] { train(registry_of(flip_once), 2); }), "");  // off: not looked for
+}
+
+class Faulty : public TrainerTest {
+ protected:
+  ~Faulty() override { ::unsetenv("DTRAIN_FAULT"); }
+  static void inject(const std::string& fault) { ::setenv("DTRAIN_FAULT", fault.c_str(), 1); }
+  const Registry registry_ = registry_of([](int) { return Custom::Options{}; });
+};
+
+TEST_F(Faulty, NonFiniteGradientsStopBeforeTheUpdateAndNameTheRank) {
+  for (const char* kind : {"nan_grad", "inf_grad"}) {
+    inject(fmt::format("rank=1,step=2,action={}", kind));
+    const std::string text = error_of<Error>([&] { train(registry_, 2); });
+    EXPECT_TRUE(contains(text, "the gradient is not finite in step 2 on rank 1")) << text;
+  }
+}
+
+TEST_F(Faulty, SkippedUpdatesChangeNothingAndCountAsBatches) {
+  inject("rank=0,step=1,action=nan_grad");
+  const TrainingRun run = train(registry_, 2,
+                                {"train.on_nonfinite=skip", "checkpoint.every_steps=1",
+                                 "validation.every_steps=1", "checkpoint.keep_last=9"});
+  EXPECT_EQ(run.result.summary.at("steps"), 3);
+  EXPECT_EQ(run.result.summary.at("samples_seen"), 8 * (3 + 1 + 0));
+  EXPECT_EQ(run.result.summary.at("skipped"), 1);
+  ASSERT_EQ(run.events("skip").size(), 1U);
+  EXPECT_EQ(run.events("skip")[0].at("step"), 1);
+  // Nothing was made before the first update: nothing to evaluate or to save.
+  EXPECT_FALSE(std::filesystem::exists(run.folder / "checkpoints/step-00000000"));
+  EXPECT_EQ(run.events("evaluation").size(), 3U);
+}
+
+TEST_F(Faulty, AnErrorOfOneRankEndsAll) {
+  inject("rank=1,step=2,action=throw");
+  for (const int ranks : {2, 4}) {
+    const std::string text = error_of<Error>([&] { train(registry_, ranks); });
+    EXPECT_TRUE(contains(text, "injected fault at step 2")) << text;
+  }
+}
+
+// An evaluation whose loss is not finite ranks nothing; the next finite one is the best.
+TEST_F(TrainerTest, AnEvaluationThatIsNotFiniteIsNeverTheBest) {
+  class Overflowing final : public Module {
+   public:
+    explicit Overflowing(std::shared_ptr<std::atomic<int>> evaluations)
+        : fc_(add<Linear>("fc", 784, 10)), evaluations_(std::move(evaluations)) {}
+    Value forward(Pass& pass, const Value& x) const override {
+      const Value y = fc_.forward(pass, functions::flatten(pass, x));
+      if (!pass.training() && (*evaluations_)++ < 4) {
+        y.tensor.values<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+      }
+      return y;
+    }
+
+   private:
+    const Linear& fc_;
+    std::shared_ptr<std::atomic<int>> evaluations_;
+  };
+  Registry registry = builtin_registry();
+  registry.models.add(KindSchema("custom"), [evaluations = std::make_shared<std::atomic<int>>(0)](
+                                                const KindValues&, const ModelInput&) {
+    return std::make_unique<Overflowing>(evaluations);
+  });
+  const auto out = folder_.path() / "run";
+  const std::vector<std::string> overrides = {"validation.every_steps=1",
+                                              "checkpoint.every_steps=1"};
+  const TrainingRun run = train_threads(recipe, 1, out, overrides, {}, registry);
+  ASSERT_EQ(run.events("evaluation").size(), 3U);
+  EXPECT_EQ(run.events("evaluation")[0].at("loss"), "NaN");
+  EXPECT_GE(run.result.summary.at("best").at("step"), 2);
+  EXPECT_TRUE(run.result.summary.at("best").at("loss").is_number());
+}
+
+// A checkpoint whose own evaluation was not finite can be gone on from.
+TEST_F(TrainerTest, ResumesBehindAnEvaluationThatWasNotFinite) {
+  class NotANumber final : public Module {
+   public:
+    NotANumber() : fc_(add<Linear>("fc", 784, 10)) {}
+    Value forward(Pass& pass, const Value& x) const override {
+      const Value y = fc_.forward(pass, functions::flatten(pass, x));
+      if (!pass.training() && y.shape()[0] > 0) {
+        y.tensor.values<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+      }
+      return y;
+    }
+
+   private:
+    const Linear& fc_;
+  };
+  Registry registry = builtin_registry();
+  registry.models.add(KindSchema("custom"), [](const KindValues&, const ModelInput&) {
+    return std::make_unique<NotANumber>();
+  });
+  const auto out = folder_.path() / "run";
+  train_threads(recipe, 1, out, {}, {}, registry);
+  std::filesystem::remove(out / "summary.json");
+  const TrainingRun again = train_threads(recipe, 1, out, {}, {.resume = true}, registry);
+  EXPECT_EQ(again.result.summary.at("steps"), 3);
+  EXPECT_TRUE(again.result.summary.at("best").is_null());
+  const TrainingRun more =
+      train_threads(recipe, 1, out, {"train.steps=4"}, {.resume = true}, registry);
+  EXPECT_EQ(more.result.summary.at("steps"), 4);
+}
+
+}  // namespace
+}  // namespace dtrain::test
