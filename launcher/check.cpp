@@ -5,6 +5,7 @@
 #include "dtrain/launcher/commands.h"
 #include "dtrain/launcher/exit_code.h"
 #include "dtrain/parallel/train/plan.h"
+#include "dtrain/parallel/train/resume.h"
 
 namespace dtrain {
 
@@ -116,6 +117,9 @@ int check_command(const CommandLine& line, const Registry& registry) {
   const int ranks = process_count(line, config.values);
   const std::string isa = select_cpu_isa(config.values.cpu_isa());
   const RunPlan plan = make_plan(config, registry, ranks, ranks);
+  if (!config.values.init().from().empty()) {
+    check_weights(config.values.init().from(), config.values.init().strict(), *plan.layout);
+  }
   print_recipe(config, plan, isa);
   print_model(plan);
   print_batches(plan);

@@ -11,16 +11,27 @@
 #include "dtrain/launcher/rank_store.h"
 #include "dtrain/parallel/train/fault.h"
 #include "dtrain/parallel/train/plan.h"
+#include "dtrain/parallel/train/resume.h"
 
 namespace dtrain {
 namespace fs = std::filesystem;
 
 namespace {
 
-// Finds all that can be wrong with recipe and placement before a rank starts.
-void check_plan(const Config& config, const Registry& registry, int ranks) {
-  select_cpu_isa(config.values.cpu_isa());
-  make_plan(config, registry, ranks, ranks);
+// Finds all that can be wrong with recipe, placement and the files to begin from before a rank
+// starts. `weights`: to be evaluated, or empty.
+void check_job(const Config& config, const Registry& registry, int ranks, const RunOptions& options,
+               const std::string& weights) {
+  const std::string cpu_isa = select_cpu_isa(config.values.cpu_isa());
+  const RunPlan plan = make_plan(config, registry, ranks, ranks);
+  const config::Init& init = config.values.init();
+  if (!weights.empty()) {
+    check_weights(weights, true, *plan.layout);
+  } else if (!check_resume(config, registry.kinds(), options, cpu_isa,
+                           plan.train_data->identity()) &&
+             !init.from().empty()) {
+    check_weights(init.from(), init.strict(), *plan.layout);
+  }
   if (const char* text = ::getenv("DTRAIN_FAULT")) {
     for (const Fault& fault : parse_faults(text)) {
       if (fault.rank >= ranks) {
@@ -29,6 +40,18 @@ void check_plan(const Config& config, const Registry& registry, int ranks) {
       }
     }
   }
+}
+
+// --overwrite must not remove what the run begins with.
+void check_not_cleared(const fs::path& output, std::string_view key, const std::string& path) {
+  if (path.empty()) return;
+  const fs::path inside =
+      fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(output));
+  if (inside.empty() || *inside.begin() == "..") return;
+  throw ConfigError(fmt::format(
+      "{}: {} lies in the output folder, which --overwrite clears: copy it elsewhere, or "
+      "choose another output folder",
+      key, path));
 }
 
 // What training and evaluation have in common.
@@ -67,7 +90,6 @@ int process_count(const CommandLine& line, const config::TrainConfig& values) {
 int run_command(const CommandLine& line, const Registry& registry) {
   const Config config = load_config(line.config, line.overrides, registry.kinds());
   const int ranks = process_count(line, config.values);
-  check_plan(config, registry, ranks);
   if (!line.resume_from.empty() && !fs::exists(line.resume_from)) {
     throw ConfigError(
         fmt::format("--resume-from {}: there is no such checkpoint; --resume goes on "
@@ -79,7 +101,12 @@ int run_command(const CommandLine& line, const Registry& registry) {
   options.resume = line.resume;
   options.resume_from = line.resume_from;
   options.overwrite = line.overwrite;
+  check_job(config, registry, ranks, options, "");
   const RunFolder folder{config.values.output()};
+  if (options.overwrite) {
+    check_not_cleared(folder.root, "init.from", config.values.init().from());
+    check_not_cleared(folder.root, "--resume-from", options.resume_from);
+  }
   const OutputFolder output(folder, options);
 
   JobSpec spec = rank_job(line, config, ranks);
@@ -120,7 +147,6 @@ int run_command(const CommandLine& line, const Registry& registry) {
 int evaluate_command(const CommandLine& line, const Registry& registry) {
   const Config config = load_config(line.config, line.overrides, registry.kinds());
   const int ranks = process_count(line, config.values);
-  check_plan(config, registry, ranks);
   launcher::Job job = make_job(config, {});
   job.set_task(launcher::Job::EVALUATE);
   job.set_weights(line.weights.empty() ? config.values.output() : line.weights);
@@ -130,6 +156,7 @@ int evaluate_command(const CommandLine& line, const Registry& registry) {
                     "checkpoint or a safetensors file",
                     job.weights()));
   }
+  check_job(config, registry, ranks, {}, job.weights());
   if (!line.log_dir.empty()) create_folder(line.log_dir, "--log-dir");
   const JobEnd end = supervise_job(rank_job(line, config, ranks), job);
   if (end.failure) fmt::print(stderr, "{}", to_text(*end.failure));

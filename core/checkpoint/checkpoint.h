@@ -124,4 +124,9 @@ struct TensorTarget {
 int load_tensors(const std::filesystem::path& safetensors, std::span<const TensorTarget> targets,
                  bool strict);
 
+// Throws what load_tensors would, from the file's header alone; `bytes` of the targets are not
+// looked at.
+void check_tensors(const std::filesystem::path& safetensors, std::span<const TensorTarget> targets,
+                   bool strict);
+
 }  // namespace dtrain

@@ -99,29 +99,30 @@ void load_one(const SafetensorsFile& file, const TensorEntry& entry, const Tenso
   }
 }
 
-}  // namespace
+struct Match {
+  const TensorEntry* entry;
+  const TensorTarget* target;
+};
 
-int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targets, bool strict) {
+// What of a file goes where.
+struct Matches {
+  std::vector<Match> list;
+  std::string_view prefix;  // of the file's names, left out
+  std::string differences;  // empty if every name of either side has its match
+};
+
+// Throws as load_tensors does.
+Matches match(const SafetensorsFile& file, std::span<const TensorTarget> targets, bool strict) {
   TargetsByName by_name;
   for (const TensorTarget& target : targets) {
     DTRAIN_CHECK(by_name.emplace(target.name, &target).second, "two targets are named {}",
                  target.name);
-    DTRAIN_CHECK(target.bytes.size() ==
-                     static_cast<std::uint64_t>(target.shape.elements()) * size_of(target.dtype),
-                 "target {} of shape {} has {} bytes", target.name, to_string(target.shape),
-                 target.bytes.size());
   }
-  const SafetensorsFile file(safetensors);
-  const std::string_view prefix = foreign_prefix(file, by_name);
-
-  struct Match {
-    const TensorEntry* entry;
-    const TensorTarget* target;
-  };
-  std::vector<Match> matches;
+  Matches matches;
+  matches.prefix = foreign_prefix(file, by_name);
   NameList unexpected, misshaped, missing;
   for (const TensorEntry& entry : file.entries()) {
-    const auto found = by_name.find(std::string_view(entry.name).substr(prefix.size()));
+    const auto found = by_name.find(std::string_view(entry.name).substr(matches.prefix.size()));
     if (found == by_name.end()) {
       unexpected.add(quoted_tensor_name(entry.name));
       continue;
@@ -130,7 +131,7 @@ int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targ
     by_name.erase(found);
     if (entry.shape == target.shape &&
         (entry.dtype == target.dtype || can_widen(entry.dtype, target.dtype))) {
-      matches.push_back({&entry, &target});
+      matches.list.push_back({&entry, &target});
     } else {
       misshaped.add(fmt::format("{}: file {} {}, model {} {}", quoted_tensor_name(target.name),
                                 to_string(entry.dtype), to_string(entry.shape),
@@ -143,24 +144,46 @@ int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targ
       "{}, {}, {}", missing.describe("missing"), unexpected.describe("unexpected"),
       misshaped.describe(misshaped.count() == 1 ? "shape mismatch" : "shape mismatches"));
   const bool all = missing.count() + unexpected.count() + misshaped.count() == 0;
-  if (matches.empty() && !(all && targets.empty())) {
-    throw CheckpointError(safetensors.string(), "no tensor matches the model: " + differences);
+  if (matches.list.empty() && !(all && targets.empty())) {
+    throw CheckpointError(file.path().string(), "no tensor matches the model: " + differences);
   }
   if (strict && !all) {
-    throw CheckpointError(safetensors.string(),
+    throw CheckpointError(file.path().string(),
                           fmt::format("tensors do not match the model: {}; strict: false loads the "
                                       "{} that match",
-                                      differences, matches.size()));
+                                      differences, matches.list.size()));
   }
-  if (!prefix.empty()) {
-    spdlog::info("{}: names are read without their prefix '{}'", safetensors.string(), prefix);
+  if (!all) matches.differences = differences;
+  return matches;
+}
+
+}  // namespace
+
+int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targets, bool strict) {
+  for (const TensorTarget& target : targets) {
+    DTRAIN_CHECK(target.bytes.size() ==
+                     static_cast<std::uint64_t>(target.shape.elements()) * size_of(target.dtype),
+                 "target {} of shape {} has {} bytes", target.name, to_string(target.shape),
+                 target.bytes.size());
   }
-  for (const Match& match : matches) load_one(file, *match.entry, *match.target);
-  if (!all) {
+  const SafetensorsFile file(safetensors);
+  const Matches matches = match(file, targets, strict);
+  if (!matches.prefix.empty()) {
+    spdlog::info("{}: names are read without their prefix '{}'", safetensors.string(),
+                 matches.prefix);
+  }
+  for (const Match& each : matches.list) load_one(file, *each.entry, *each.target);
+  if (!matches.differences.empty()) {
     spdlog::warn("{}: loaded {} of {} tensors; the rest keep their initial values: {}",
-                 safetensors.string(), matches.size(), targets.size(), differences);
+                 safetensors.string(), matches.list.size(), targets.size(), matches.differences);
   }
-  return static_cast<int>(matches.size());
+  return static_cast<int>(matches.list.size());
+}
+
+void check_tensors(const fs::path& safetensors, std::span<const TensorTarget> targets,
+                   bool strict) {
+  const SafetensorsFile file(safetensors);
+  match(file, targets, strict);
 }
 
 }  // namespace dtrain

@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <vector>
 
 #include <spdlog/spdlog.h>
 
@@ -38,8 +39,11 @@ std::filesystem::path find_checkpoint(const RunFolder& folder, const RunOptions&
   return {};
 }
 
-void check_recipe(const checkpoint::RunState& state, const Config& config, const KindTable& kinds) {
-  if (state.recipe().empty()) return;
+// Returns the differences that are no hindrance.
+std::vector<std::string> check_recipe(const checkpoint::RunState& state, const Config& config,
+                                      const KindTable& kinds) {
+  std::vector<std::string> allowed;
+  if (state.recipe().empty()) return allowed;
   const Config before = parse_config(state.recipe(), "the checkpoint's recipe", "/", {}, kinds);
   for (const std::string& difference : recipe_differences(before.values, config.values, kinds)) {
     if (is_fixed(difference)) {
@@ -49,27 +53,25 @@ void check_recipe(const checkpoint::RunState& state, const Config& config, const
           "weights)",
           state.step(), difference));
     }
-    spdlog::warn("recipe differs from the checkpoint's: {}; going on with the new value",
-                 difference);
+    allowed.push_back(difference);
   }
+  return allowed;
 }
 
-void check_machine(const checkpoint::RunState& state, const Config& config,
-                   const std::string& cpu_isa, const std::string& dataset_identity) {
+// Returns a warning, or nothing.
+std::string check_machine(const checkpoint::RunState& state, const Config& config,
+                          const std::string& cpu_isa, const std::string& dataset_identity) {
   if (state.has_dataset_identity() && state.dataset_identity() != dataset_identity) {
     throw ConfigError(fmt::format(
         "data.train: the data differs from what the checkpoint of step {} was trained on (digest "
         "{}, now {}): restore the files, or start a new run",
         state.step(), state.dataset_identity(), dataset_identity));
   }
-  if (!state.has_cpu_isa() || state.cpu_isa() == cpu_isa) return;
+  if (!state.has_cpu_isa() || state.cpu_isa() == cpu_isa) return "";
   const std::string text =
       fmt::format("cpu_isa: the checkpoint of step {} was trained with {}, this machine uses {}",
                   state.step(), state.cpu_isa(), cpu_isa);
-  if (config.values.parallel().reduction() == "fast") {
-    spdlog::warn("{}: the bits will differ", text);
-    return;
-  }
+  if (config.values.parallel().reduction() == "fast") return text + ": the bits will differ";
   throw ConfigError(fmt::format(
       "{}: the bits would differ; resume on a machine of the first kind, set cpu_isa: {} if this "
       "one has it, or give up the promise with parallel.reduction: fast",
@@ -93,9 +95,14 @@ std::optional<checkpoint::RunState> resume(Communicator& comm, const Config& con
   if (text.empty()) return std::nullopt;
   checkpoint::RunState state;
   DTRAIN_CHECK(state.ParseFromString(text), "state of {} bytes from rank 0", text.size());
-  check_recipe(state, config, kinds);
-  check_machine(state, config, cpu_isa, dataset_identity);
+  const std::vector<std::string> differences = check_recipe(state, config, kinds);
+  const std::string warning = check_machine(state, config, cpu_isa, dataset_identity);
   if (comm.rank() == 0) {
+    for (const std::string& difference : differences) {
+      spdlog::warn("recipe differs from the checkpoint's: {}; going on with the new value",
+                   difference);
+    }
+    if (!warning.empty()) spdlog::warn("{}", warning);
     replica.load_weights(path / "model.safetensors", true);
     replica.load_optimizer(path / "optimizer.safetensors");
     spdlog::info("resuming from {} (step {}, batch {})", path.string(), state.step(),
@@ -103,6 +110,35 @@ std::optional<checkpoint::RunState> resume(Communicator& comm, const Config& con
   }
   replica.broadcast(comm);
   return state;
+}
+
+bool check_resume(const Config& config, const KindTable& kinds, const RunOptions& options,
+                  const std::string& cpu_isa, const std::string& dataset_identity) {
+  checkpoint::RunState state;
+  if (!options.resume_from.empty()) {
+    state = read_run_state(resolve_checkpoint(options.resume_from));
+  } else {
+    const std::filesystem::path folder = RunFolder{config.values.output()}.checkpoints();
+    const std::vector<std::int64_t> steps = list_checkpoints(folder);
+    if (!options.resume || steps.empty()) return false;
+    try {
+      state = read_run_state(folder / checkpoint_name(steps.back()));
+    } catch (const CheckpointError&) {
+      return true;
+    }
+  }
+  check_recipe(state, config, kinds);
+  check_machine(state, config, cpu_isa, dataset_identity);
+  return true;
+}
+
+void check_weights(const std::string& from, bool strict, const ArenaLayout& layout) {
+  std::vector<TensorTarget> targets;
+  for (const Parameter* p : layout.parameters()) {
+    targets.push_back({p->name, DType::f32, p->shape, {}});
+  }
+  for (const Buffer* b : layout.buffers()) targets.push_back({b->name, DType::f32, b->shape, {}});
+  check_tensors(resolve_weights(from), targets, strict);
 }
 
 }  // namespace dtrain

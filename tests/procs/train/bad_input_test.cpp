@@ -95,13 +95,48 @@ TEST_F(BadInput, AnotherRecipeCannotResume) {
            {"batch.global=32", "batch.global"},
            {"optimizer.name=adam", "optimizer.name"}}) {
     const Outcome outcome = finish(command(good, 2, run, {"--resume", change}));
-    EXPECT_TRUE(outcome.code == 1 || outcome.code == 2) << outcome.code;
+    EXPECT_EQ(outcome.code, 2) << outcome.error;
     EXPECT_NE(outcome.error.find(word), std::string::npos) << outcome.error;
     EXPECT_EQ(read_file(run.folder / "log.jsonl"), log) << change;
     EXPECT_EQ(list_checkpoints(run.checkpoints()), std::vector<std::int64_t>{2});
   }
   train_in(run, good, 3, {"--resume"});
   expect_same_bits(run, train(good, 1), "after refusals");
+}
+
+// What --overwrite clears cannot be what the run begins with.
+TEST_F(BadInput, OverwriteKeepsTheWeightsToBeginFrom) {
+  const RunFiles run = train(good, 1);
+  const std::string digest = run.digest();
+  for (const std::string& from : {run.folder.string(), run.last_checkpoint().string()}) {
+    const Outcome outcome = finish(command(good, 1, run, {"--overwrite", "init.from=" + from}));
+    EXPECT_EQ(outcome.code, 2) << outcome.error;
+    EXPECT_NE(outcome.error.find("--overwrite"), std::string::npos) << outcome.error;
+    EXPECT_TRUE(fs::exists(run.last_checkpoint()));
+    EXPECT_EQ(run.digest(), digest);
+  }
+}
+
+// C096: counted and named before a rank starts; strict: false loads what matches.
+TEST_F(BadInput, WeightsThatDoNotMatchAreNamed) {
+  const RunFiles run = train(good, 1);
+  const std::string from = "init.from=" + run.folder.string();
+  const std::string bias = R"(
+model: {name: mlp, inputs: 8, hidden: [8, 8], outputs: 4}
+data: {train: {kind: synthetic, shape: [8], classes: 4, size: 64}}
+batch: {global: 16, micro: 4}
+train: {steps: 1}
+)";
+  expect_refused(bias, 2, {from},
+                 {"2 missing", "fc3.weight", "2 shape mismatches", "fc2.weight", "[4, 8]", "[8, 8]",
+                  "strict"});
+  const RunFiles loose = new_output();
+  const Outcome outcome = finish(command(bias, 2, loose, {from, "init.strict=false"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_NE((outcome.output + outcome.error).find("loaded 2 of 6 tensors"), std::string::npos)
+      << outcome.error;
+  write("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  expect_refused(good, 2, {"init.from=" + (folder_.path() / "pointer").string()}, {"Git-LFS"});
 }
 
 // --resume on a folder without a checkpoint begins at step 0 and says so.

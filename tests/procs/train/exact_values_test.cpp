@@ -355,7 +355,8 @@ log: {sample_ids: true}
 // C052: a used folder is refused; --overwrite begins anew, and the old steps, though higher, harm
 // nothing.
 TEST_F(ExactValues, AUsedFolderIsRefusedOrCleared) {
-  const RunFiles run = train(small_mlp, 1, {"train.steps=40", "checkpoint.every_steps=20"});
+  const RunFiles run = train(
+      small_mlp, 1, {"train.steps=40", "checkpoint.every_steps=20", "checkpoint.keep_best=0"});
   EXPECT_EQ(list_checkpoints(run.checkpoints()), (std::vector<std::int64_t>{20, 40}));
   const std::string digest = run.digest();
   // What is not of a run stays.
@@ -389,8 +390,14 @@ TEST_F(ExactValues, OnlyTheRecipeDecides) {
                                              {"log.every_steps=1", "log.sample_ids=true"},
                                              {"checkpoint.every_steps=1"},
                                              {"parallel.check_sync=1"},
-                                             {"parallel.bucket_mb=0.0001"}}) {
+                                             {"parallel.bucket_mb=0.001"}}) {
     EXPECT_EQ(train(small_mlp, 2, extra).digest(), digest) << fmt::format("{}", extra);
+  }
+  // Nor what the environment says about threads.
+  for (const char* variable : {"OMP_NUM_THREADS=3", "OMP_THREAD_LIMIT=1", "OMP_DYNAMIC=true"}) {
+    const RunFiles run = new_output();
+    EXPECT_EQ(finish(command(small_mlp, 2, run), {variable}).code, 0);
+    EXPECT_EQ(run.digest(), digest) << variable;
   }
   std::string yaml = small_mlp;
   yaml.replace(yaml.find("  validation:"), yaml.find("batch:") - yaml.find("  validation:"), "");

@@ -62,6 +62,10 @@ struct Recipe {
   int virtual_ranks;
 };
 
+void PrintTo(const Recipe& value, std::ostream* out) {
+  *out << value.name;
+}
+
 class Sameness : public Runs, public testing::WithParamInterface<Recipe> {
  protected:
   std::string yaml() const { return GetParam().yaml; }

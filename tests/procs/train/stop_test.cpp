@@ -71,6 +71,10 @@ struct SignalCase {
   int code;
 };
 
+void PrintTo(const SignalCase& value, std::ostream* out) {
+  *out << value.name;
+}
+
 class StopBySignal : public Stop, public testing::WithParamInterface<SignalCase> {};
 
 TEST_P(StopBySignal, ToTheLauncherLeavesACheckpointToGoOnFrom) {

@@ -1,10 +1,13 @@
-// dtrain with a data set that has a bad sample, or one that nobody can finish reading.
+// dtrain with a data set that has a bad sample, or one that nobody can finish reading; and models
+// that differ between ranks, or have a layer that the loss does not depend on.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/nn/layers.h"
 #include "dtrain/launcher/main.h"
 
 namespace {
@@ -46,6 +49,27 @@ class Trouble : public dtrain::Dataset {
   dtrain::SampleSpec spec_;
 };
 
+std::int64_t own_rank() {
+  const char* text = std::getenv("RANK");
+  return text == nullptr ? 0 : std::atoll(text);
+}
+
+class TwoHeads : public dtrain::Module {
+ public:
+  TwoHeads(const dtrain::ModelInput& input, std::int64_t width)
+      : body_(add<dtrain::Linear>("body", input.shape.elements(), width)),
+        head_(add<dtrain::Linear>("head", width, input.classes)) {
+    add<dtrain::Linear>("head2", width, input.classes);
+  }
+  dtrain::Value forward(dtrain::Pass& pass, const dtrain::Value& x) const override {
+    return head_.forward(pass, dtrain::functions::relu(pass, body_.forward(pass, x)));
+  }
+
+ private:
+  const dtrain::Linear& body_;
+  const dtrain::Linear& head_;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,5 +80,10 @@ int main(int argc, char** argv) {
       .number("seconds", 60, "how long reading a blocked sample takes");
   registry.datasets.add(
       schema, [](const dtrain::KindValues& values) { return std::make_unique<Trouble>(values); });
+  dtrain::KindSchema heads("two_heads");
+  heads.integer("wider_on_rank", 99, "rank whose model has one unit more");
+  registry.models.add(heads, [](const dtrain::KindValues& values, const dtrain::ModelInput& input) {
+    return std::make_unique<TwoHeads>(input, values.integer("wider_on_rank") == own_rank() ? 9 : 8);
+  });
   return dtrain::run_main(argc, argv, registry);
 }
