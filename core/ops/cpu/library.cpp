@@ -62,11 +62,11 @@ Plan::Plan(const dnnl::engine& engine, const dnnl::primitive& primitive,
   for (const Operand& input : inputs) {
     std::optional<Packing>& pack = pack_.emplace_back();
     if (input.given != input.wanted) {
-      pack.emplace(input.wanted.get_size(), Step::reorder(engine, input.given, input.wanted));
+      pack = Packing{input.wanted.get_size(), Step::reorder(engine, input.given, input.wanted)};
     }
   }
   if (output.given != output.wanted) {
-    unpack_.emplace(output.wanted.get_size(), Step::reorder(engine, output.wanted, output.given));
+    unpack_ = Packing{output.wanted.get_size(), Step::reorder(engine, output.wanted, output.given)};
   }
 }
 
