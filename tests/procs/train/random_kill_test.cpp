@@ -53,10 +53,11 @@ train: {steps: 1000000}
     ::usleep(static_cast<useconds_t>(uniform(50, 300)) * 1000);
     const std::int64_t newest = newest_step(run);
     EXPECT_GE(newest, expected);
+    // The launcher or one of its ranks, of those that there are already.
     pid_t victim = program.pid();
-    if (uniform(0, 1) == 1) {
-      const auto pids = processes_marked(mark_);
-      victim = pids.at(static_cast<std::size_t>(uniform(0, static_cast<int>(pids.size()) - 1)));
+    const std::vector<pid_t> pids = processes_marked(mark_);
+    if (!pids.empty() && uniform(0, 1) == 1) {
+      victim = pids[static_cast<std::size_t>(uniform(0, static_cast<int>(pids.size()) - 1))];
     }
     ::kill(victim, SIGKILL);
     EXPECT_EQ(program.wait().code, 137) << program.error();

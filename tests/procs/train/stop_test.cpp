@@ -118,6 +118,20 @@ TEST_F(Stop, AKilledLauncherTakesItsRanksAlong) {
   EXPECT_EQ(leftovers_.found(temporary_), "");
 }
 
+// Whoever watches over the launcher starts it again at once, while the ranks are still dying.
+TEST_F(Stop, AKilledLauncherCanBeStartedAgainAtOnce) {
+  const RunFiles run = new_output();
+  for (int i = 0; i < 5; ++i) {
+    Program program = start(command(recipe, 4, run, {"--resume", "checkpoint.every_steps=2"}));
+    ASSERT_TRUE(wait_for_step(run, 5 * (i + 1))) << program.error();
+    program.signal(SIGKILL);
+    EXPECT_EQ(program.wait().code, 137);
+  }
+  const Outcome outcome = finish(command(recipe, 4, run, {"--resume", "train.max_time=0.1"}));
+  EXPECT_EQ(outcome.code, 85) << outcome.error;
+  expect_to_go_on(run);
+}
+
 TEST_F(Stop, RestartsMakeTheBitsOfAnUndisturbedRun) {
   const std::vector<std::string> extra = {"train.steps=12", "checkpoint.every_steps=3"};
   const RunFiles undisturbed = train(recipe, 1, extra);
