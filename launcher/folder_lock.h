@@ -11,7 +11,7 @@ namespace dtrain {
 // fd() are gone, however they ended, so no lock is ever stale.
 class FolderLock {
  public:
-  // Throws ConfigError naming the folder if another run holds it.
+  // Throws ConfigError naming the folder if another run holds it, and does not end in a moment.
   explicit FolderLock(const std::filesystem::path& folder);
   int fd() const { return fd_.get(); }
 
