@@ -135,6 +135,19 @@ TEST_F(TrainerTest, CheckSyncFindsWeightsThatChangedByThemselves) {
   EXPECT_EQ(error_of<Error>([&] { train(registry_of(flip_once), 2); }), "");  // off: not looked for
 }
 
+// Teams of two threads inside each virtual rank: another recipe, of the same bits everywhere.
+TEST_F(TrainerTest, TwoThreadsPerVirtualRank) {
+  std::vector<std::string> digests;
+  for (const auto& [ranks, cores] : {std::pair{1, 2}, {1, 4}, {2, 2}, {4, 2}}) {
+    const auto out = folder_.path() / fmt::format("run{}", digests.size());
+    digests.push_back(train_threads(small_recipe, ranks, out,
+                                    {"parallel.threads_per_virtual_rank=2",
+                                     fmt::format("parallel.cores={}", cores)})
+                          .digest());
+  }
+  EXPECT_EQ(digests, std::vector<std::string>(4, digests[0]));
+}
+
 class Faulty : public TrainerTest {
  protected:
   ~Faulty() override { ::unsetenv("DTRAIN_FAULT"); }
