@@ -1,8 +1,8 @@
 // A model in its arena, and passes over it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -59,7 +59,7 @@ class Fixture {
     options.finished = [&](int parameter) { result.finished.push_back(parameter); };
     Pass pass(context, memory(), options);
     const Tensor x = Tensor::empty(shape, DType::f32, allocator, "input");
-    std::memcpy(x.raw(), input.data(), x.bytes());
+    std::ranges::copy(input, x.values<float>().begin());
     const Value y = model->forward(pass, pass.input(x));
     result.output_shape = y.shape();
     const Tensor plain = ops::to_layout(context, y.tensor, Layout{});
@@ -71,7 +71,7 @@ class Fixture {
   Tensor output_gradient(const Tensor& output, std::uint64_t seed) {
     const Tensor dy = Tensor::empty(output.shape(), DType::f32, allocator, "output gradient");
     const std::vector<float> values = numbers(dy.elements(), seed);
-    std::memcpy(dy.raw(), values.data(), dy.bytes());
+    std::ranges::copy(values, dy.values<float>().begin());
     return dy;
   }
 
