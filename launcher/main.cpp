@@ -1,9 +1,12 @@
 #include "dtrain/launcher/main.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <fcntl.h>
+#include <filesystem>
 #include <signal.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "dtrain/core/base/error.h"
@@ -84,6 +87,13 @@ int run_main(int argc, char** argv, const Registry& registry) {
   ::signal(SIGPIPE, SIG_IGN);
   end_by_signals_as_process_1();
   set_up_logging("", spdlog::level::info);
+  std::error_code cwd_error;
+  [[maybe_unused]] const auto folder = std::filesystem::current_path(cwd_error);
+  if (cwd_error) {
+    fmt::print(stderr, "dtrain: the working directory: {}; change to a folder that exists\n",
+               errno_text(cwd_error.value()));
+    return exit_code::usage;
+  }
   CommandLine line;
   try {
     line = parse_command_line({argv + 1, argv + argc});
@@ -93,11 +103,18 @@ int run_main(int argc, char** argv, const Registry& registry) {
   }
   try {
     const int code = run(line, registry);
-    std::fflush(stdout);
+    // Who closes a pipe early has read enough; a full disk has lost what was asked for.
+    if (std::fflush(stdout) != 0 && errno != EPIPE) {
+      fmt::print(stderr, "dtrain: standard output: {}\n", errno_text(errno));
+      return code == exit_code::done ? exit_code::failed : code;
+    }
     return code;
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return code_of(error);
+  } catch (const std::system_error& error) {
+    fmt::print(stderr, "dtrain: {} ({})\n", error.what(), errno_text(error.code().value()));
+    return exit_code::failed;
   } catch (const std::exception& error) {
     fmt::print(stderr, "dtrain: {}\n", error.what());
     return exit_code::failed;

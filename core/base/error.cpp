@@ -1,5 +1,6 @@
 #include "dtrain/core/base/error.h"
 
+#include <cerrno>
 #include <string.h>
 
 namespace dtrain {
@@ -38,10 +39,13 @@ DataError::DataError(const std::string& path, std::int64_t record, const std::st
       record_(record) {}
 
 std::string errno_text(int error_number) {
-  const char* name = strerrorname_np(error_number);
-  return fmt::format(
-      "{} ({})", strerrordesc_np(error_number) ? strerrordesc_np(error_number) : "unknown error",
-      name ? name : std::to_string(error_number).c_str());
+  const char* const name = strerrorname_np(error_number);
+  const char* const description = strerrordesc_np(error_number);
+  // The one limit that is met in any place and has one remedy.
+  const char* const remedy =
+      error_number == EMFILE ? "; raise the limit of open files (ulimit -n)" : "";
+  return fmt::format("{} ({}){}", description ? description : "unknown error",
+                     name ? name : std::to_string(error_number).c_str(), remedy);
 }
 
 void detail::check_failed(const char* file, int line, const char* condition,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -9,6 +10,8 @@
 #include <utility>
 
 #include <stdlib.h>
+
+#include "dtrain/core/base/error.h"
 
 namespace dtrain {
 namespace fs = std::filesystem;
@@ -95,8 +98,23 @@ void fsync_directory(const fs::path& path) {
   if (::fsync(fd.get()) != 0) throw_errno(path, "cannot sync folder");
 }
 
+namespace {
+
+// $TMPDIR, or /tmp where that is not set or empty.
+fs::path folder_for_temporaries() {
+  const char* const variable = std::getenv("TMPDIR");
+  if (variable == nullptr || *variable == '\0') return "/tmp";
+  std::error_code ignored;
+  if (fs::path(variable).is_absolute() && fs::is_directory(variable, ignored)) return variable;
+  throw ConfigError(fmt::format(
+      "TMPDIR={}: is not the absolute path of a folder; set it to one, or unset it to use /tmp",
+      variable));
+}
+
+}  // namespace
+
 TemporaryDirectory::TemporaryDirectory(std::string_view stem) {
-  std::string pattern = (fs::temp_directory_path() / (std::string(stem) + "-XXXXXX")).string();
+  std::string pattern = (folder_for_temporaries() / (std::string(stem) + "-XXXXXX")).string();
   if (::mkdtemp(pattern.data()) == nullptr) throw_errno(pattern, "cannot create folder");
   path_ = pattern;
 }
@@ -106,6 +124,8 @@ TemporaryDirectory::TemporaryDirectory(TemporaryDirectory&& other) noexcept
 
 TemporaryDirectory::~TemporaryDirectory() {
   if (path_.empty()) return;
+  // An empty folder goes even where no descriptor is left to list it.
+  if (::rmdir(path_.c_str()) == 0) return;
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }

@@ -3,15 +3,29 @@
 #include <utility>
 
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/base/threads.h"
 
 namespace dtrain {
 
 ThreadPool::ThreadPool(int threads) {
   DTRAIN_CHECK(threads >= 1, "a pool of {} threads", threads);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  workers_.reserve(static_cast<std::size_t>(threads) - 1);
+  try {
+    for (int i = 1; i < threads; ++i) {
+      workers_.push_back(start_thread(fmt::format("thread {} of {} of a pool", i + 1, threads),
+                                      [this, i] { work(i); }));
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

@@ -18,7 +18,7 @@ namespace dtrain {
 
 class ThreadPool {
  public:
-  // threads >= 1, the caller included.
+  // threads >= 1, the caller included. Throws DeviceError if the system starts no more threads.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -32,6 +32,7 @@ class ThreadPool {
                     const std::function<void(std::int64_t first, std::int64_t last)>& body);
 
  private:
+  void stop();
   void work(int index);
   void run_range(int index);
 

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <utility>
 
+#include "dtrain/core/base/threads.h"
+
 namespace dtrain {
 
 Event Event::pending() {
@@ -51,7 +53,8 @@ void InlineStream::synchronize() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-QueueStream::QueueStream(const std::string& name) : thread_([this] { run(); }) {
+QueueStream::QueueStream(const std::string& name)
+    : thread_(start_thread("the thread of stream " + name, [this] { run(); })) {
   ::pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
 }
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/base/threads.h"
 
 namespace dtrain {
 
@@ -48,7 +49,7 @@ UnixStoreServer::UnixStoreServer()
     throw CommError(
         fmt::format("{}: cannot serve the store there: {}", path_.string(), errno_text(errno)));
   }
-  thread_ = std::thread([this] { serve(); });
+  thread_ = start_thread("the store's thread", [this] { serve(); });
 }
 
 UnixStoreServer::~UnixStoreServer() {
