@@ -72,6 +72,53 @@ std::vector<std::int64_t> list_checkpoints(const fs::path& folder) {
   return steps;
 }
 
+bool is_checkpoint_folder(const fs::path& folder) {
+  if (!is_folder(folder)) return false;
+  try {
+    const fs::path manifest = folder / manifest_name;
+    parse_manifest(read_small_file(manifest, longest_manifest), manifest.string());
+    return true;
+  } catch (const CheckpointError&) {
+    // Perhaps damaged, or not written yet.
+  }
+  try {
+    read_run_state(folder);
+    return true;
+  } catch (const CheckpointError&) {
+    // The same.
+  }
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name != manifest_name && name != "state.pb" && name != "model.safetensors" &&
+        name != "optimizer.safetensors") {
+      return false;
+    }
+  }
+  return !error;
+}
+
+std::string newest_run_id(const fs::path& folder) {
+  std::int64_t newest = -1;
+  std::string id;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto step = step_of_checkpoint_name(entry->path().filename().native());
+    if (!step || *step <= newest) continue;
+    try {
+      const std::string found = read_run_state(entry->path()).run_id();
+      if (found.empty()) continue;
+      newest = *step;
+      id = found;
+    } catch (const CheckpointError&) {
+      // An older one may tell.
+    }
+  }
+  return id;
+}
+
 void verify_checkpoint(const fs::path& checkpoint) {
   const fs::path manifest_path = checkpoint / manifest_name;
   const Manifest manifest =

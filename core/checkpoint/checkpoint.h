@@ -53,6 +53,9 @@ struct CheckpointOptions {
   int keep_best = 1;
   bool warn_only = false;  // on_save_error: warn
   std::string run_id;      // not empty
+  // Step that the run goes on from. Later checkpoints of this run belong to a branch that it gave
+  // up: the writer removes those that verify before anything is saved. -1: there are none.
+  std::int64_t begin_step = -1;
 };
 
 class CheckpointWriter {
@@ -90,6 +93,13 @@ std::optional<std::int64_t> step_of_checkpoint_name(std::string_view name);
 // Steps of complete-looking checkpoints (they have a MANIFEST), in numeric order; names that do not
 // parse are ignored. Empty if there is no such folder.
 std::vector<std::int64_t> list_checkpoints(const std::filesystem::path& folder);
+
+// Whether the folder is one that a writer made, whole, damaged or half written: its MANIFEST or
+// run state can be read, or it holds nothing but files of their names.
+bool is_checkpoint_folder(const std::filesystem::path& folder);
+
+// Run id of the newest checkpoint whose run state can be read, damaged or not; "" if there is none.
+std::string newest_run_id(const std::filesystem::path& folder);
 
 // Compares sizes and digests with MANIFEST, and the step in state.pb with the folder's name. Throws
 // CheckpointError naming the file that differs.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <condition_variable>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <stdio.h>
 
@@ -42,8 +44,20 @@ template <typename Body>
 auto as_checkpoint_error(const fs::path& path, Body body) {
   try {
     return body();
+  } catch (const fs::filesystem_error& error) {
+    const fs::path& place = error.path1().empty() ? path : error.path1();
+    throw CheckpointError(place.string(), "cannot write: " + write_trouble(error.code().value()));
   } catch (const std::system_error& error) {
     throw CheckpointError(path.string(), error.what());
+  }
+}
+
+bool verifies(const fs::path& checkpoint) {
+  try {
+    verify_checkpoint(checkpoint);
+    return true;
+  } catch (const CheckpointError&) {
+    return false;
   }
 }
 
@@ -115,7 +129,7 @@ void publish(const fs::path& temporary, const fs::path& checkpoint) {
     remove_folder(checkpoint);  // a file system without exchange: the old one has to go first
   }
   if (::rename(temporary.c_str(), checkpoint.c_str()) != 0) {
-    throw CheckpointError(checkpoint.string(), "cannot rename to it: " + errno_text(errno));
+    throw CheckpointError(checkpoint.string(), "cannot rename to it: " + write_trouble(errno));
   }
 }
 
@@ -151,6 +165,7 @@ struct CheckpointWriter::Impl {
       fsync_directory(folder);
       const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
       fsync_directory(parent);
+      if (options.begin_step >= 0) remove_later();
     });
     thread = std::thread([this] { work(); });
   }
@@ -268,12 +283,35 @@ struct CheckpointWriter::Impl {
       spdlog::warn("a damaged checkpoint is replaced: {}", error.what());
       return;
     }
-    if (owner != options.run_id) {
+    if (owner == options.run_id) return;
+    // A run that lost all its checkpoints may have a new id; what no run can go on from must not
+    // stand in its way.
+    if (verifies(checkpoint)) {
       throw CheckpointError(checkpoint.string(),
                             fmt::format("belongs to another run ({}, this one is {}): choose "
                                         "another output, or --overwrite",
                                         owner, options.run_id));
     }
+    spdlog::warn("{}: a damaged checkpoint is replaced", checkpoint.string());
+  }
+
+  // A later --resume must not take a branch that was given up for this one. Damaged checkpoints
+  // stay until this run reaches their step: nothing resumes from them, but their weights may be of
+  // use.
+  void remove_later() {
+    std::vector<std::int64_t> later;
+    for (const std::int64_t step : list_checkpoints(folder)) {
+      const fs::path checkpoint = folder / checkpoint_name(step);
+      if (step <= options.begin_step || !verifies(checkpoint)) continue;
+      if (read_run_state(checkpoint).run_id() == options.run_id) later.push_back(step);
+    }
+    if (later.empty()) return;
+    spdlog::warn(
+        "{}: the run goes back to step {}: its checkpoints of later steps are removed ({})",
+        folder.string(), options.begin_step, fmt::join(later, ", "));
+    // The newest first: whatever a crash leaves is a whole branch.
+    std::ranges::reverse(later);
+    remove_steps(later);
   }
 
   void remove_old(std::int64_t saved) {
@@ -288,9 +326,13 @@ struct CheckpointWriter::Impl {
         // Unreadable: whose it is cannot be told, so it is left alone.
       }
     }
+    remove_steps(steps_to_remove(own, saved, options.keep_last, options.keep_best));
+  }
+
+  // Note [Order of a save]
+  void remove_steps(const std::vector<std::int64_t>& steps) {
     std::vector<fs::path> removed;
-    for (const std::int64_t step :
-         steps_to_remove(own, saved, options.keep_last, options.keep_best)) {
+    for (const std::int64_t step : steps) {
       const fs::path checkpoint = folder / checkpoint_name(step);
       removed.push_back(temporary_of(checkpoint));
       fs::rename(checkpoint, removed.back());

@@ -25,17 +25,40 @@ std::string_view kind_of(mode_t mode) {
 
 }  // namespace
 
+std::string_view write_remedy(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+      return "; its folder is missing: leave it alone while the run goes";
+    case ENOSPC:
+      return "; free space or inodes there, or lower checkpoint.keep_last";
+    case EDQUOT:
+      return "; free some of your quota, or lower checkpoint.keep_last";
+    case EFBIG:
+      return "; raise the limit on the size of files (ulimit -f)";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "; make the folder writable, or choose another output";
+    default:
+      return "";
+  }
+}
+
+std::string write_trouble(int error_number) {
+  return errno_text(error_number) + std::string(write_remedy(error_number));
+}
+
 DigestFileWriter::DigestFileWriter(const fs::path& path, std::uint64_t expected_size)
     : path_(path), expected_size_(expected_size) {
   fd_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!fd_) throw CheckpointError(path.string(), "cannot create: " + errno_text(errno));
+  if (!fd_) throw CheckpointError(path.string(), "cannot create: " + write_trouble(errno));
   buffer_.reserve(std::min<std::uint64_t>(expected_size, piece_bytes));
 }
 
 void DigestFileWriter::fail(int error_number) const {
-  throw CheckpointError(path_.string(),
-                        fmt::format("cannot write: {}, after {} of {} bytes",
-                                    errno_text(error_number), size_, expected_size_));
+  throw CheckpointError(path_.string(), fmt::format("cannot write: {}, after {} of {} bytes{}",
+                                                    errno_text(error_number), size_, expected_size_,
+                                                    write_remedy(error_number)));
 }
 
 void DigestFileWriter::write(std::span<const std::byte> bytes) {

@@ -25,6 +25,11 @@ struct FileDigest {
   friend bool operator==(const FileDigest&, const FileDigest&) = default;
 };
 
+// What to do about an error of writing, "; free space ...", or "" where there is no advice.
+std::string_view write_remedy(int error_number);
+// Text of the error and its remedy.
+std::string write_trouble(int error_number);
+
 class DigestFileWriter {
  public:
   // Creates or empties the file. `expected_size` stands in messages alone. Throws CheckpointError.

@@ -184,6 +184,53 @@ TEST_F(CheckpointWriterTest, ARunThatWentBackReplacesItsOwn) {
   EXPECT_NE(log.text().find("warning: a damaged checkpoint is replaced: "), std::string::npos);
 }
 
+// Of a run that starts over, with a new id.
+TEST_F(CheckpointWriterTest, AnotherRunsDamagedCheckpointIsReplaced) {
+  {
+    CheckpointWriter other(folder_, {.run_id = "another"});
+    other.save(make_snapshot(5));
+  }
+  write_raw(folder_ / checkpoint_name(5) / "model.safetensors", "?");
+  EXPECT_EQ(newest_run_id(folder_), "another");
+  CheckpointWriter writer(folder_, options());
+  writer.save(make_snapshot(5));
+  writer.wait();
+  verify_checkpoint(folder_ / checkpoint_name(5));
+  EXPECT_EQ(newest_run_id(folder_), "run-1");
+  EXPECT_EQ(names_in(folder_), Names{"step-00000005"});
+}
+
+TEST_F(CheckpointWriterTest, GoingBackRemovesTheBranchThatWasGivenUp) {
+  {
+    CheckpointWriter other(folder_, {.run_id = "another"});
+    other.save(make_snapshot(9));
+  }
+  {
+    CheckpointWriter writer(folder_, options(9));
+    for (const int step : {2, 4, 6, 8}) writer.save(make_snapshot(step));
+  }
+  write_raw(folder_ / checkpoint_name(6) / "model.safetensors", "?");
+  LogCapture log;
+  CheckpointOptions back = options(9);
+  back.begin_step = 2;
+  const CheckpointWriter writer(folder_, back);
+  // Damaged ones and those of other runs are left.
+  EXPECT_EQ(names_in(folder_), (Names{"step-00000002", "step-00000006", "step-00000009"}));
+  EXPECT_EQ(log.text(), "warning: " + folder_.string() +
+                            ": the run goes back to step 2: its checkpoints of later steps are "
+                            "removed (4, 8)\n");
+}
+
+TEST_F(CheckpointWriterTest, AFolderThatIsRemovedIsToldWithItsPath) {
+  CheckpointWriter writer(folder_, options());
+  fs::remove_all(folder_);
+  writer.save(make_snapshot(1));
+  EXPECT_EQ(checkpoint_error_of([&] { writer.wait(); }),
+            (folder_ / "step-00000001.tmp").string() +
+                ": cannot write: No such file or directory (ENOENT); its folder is missing: leave "
+                "it alone while the run goes");
+}
+
 TEST_F(CheckpointWriterTest, OneWriterPerFolder) {
   auto writer = std::make_unique<CheckpointWriter>(folder_, options());
   EXPECT_EQ(checkpoint_error_of([this] { CheckpointWriter(folder_, options()); }),
@@ -260,7 +307,8 @@ TEST_F(CheckpointWriterTest, FullDiskLeavesThePreviousIntact) {
             << log.text();
       } else {
         EXPECT_TRUE(error.starts_with(expected)) << error;
-        EXPECT_TRUE(error.ends_with(" bytes")) << error;
+        EXPECT_TRUE(error.ends_with("; free space or inodes there, or lower checkpoint.keep_last"))
+            << error;
       }
       EXPECT_EQ(writer.last_saved_step(), 2);
     }
@@ -288,7 +336,8 @@ TEST_F(CheckpointWriterTest, FileSizeLimitIsAnErrorNotASignal) {
       error = checkpoint_error_of([&] { writer.wait(); });
     }
     ::_exit(error == (folder_ / "step-00000002.tmp" / "model.safetensors").string() +
-                         ": cannot write: File too large (EFBIG), after 1048576 of 4000088 bytes"
+                         ": cannot write: File too large (EFBIG), after 1048576 of 4000088 "
+                         "bytes; raise the limit on the size of files (ulimit -f)"
                 ? 0
                 : 1);
   }

@@ -138,7 +138,9 @@ TEST_F(SafetensorsTest, MistakesOfTheProgramAreInternalErrors) {
 TEST_F(SafetensorsTest, CannotCreate) {
   const auto missing = folder_.path() / "no" / "a.safetensors";
   EXPECT_EQ(checkpoint_error_of([&] { write_safetensors(missing, {}); }),
-            missing.string() + ": cannot create: No such file or directory (ENOENT)");
+            missing.string() +
+                ": cannot create: No such file or directory (ENOENT); its folder is "
+                "missing: leave it alone while the run goes");
 }
 
 TEST(QuotedTensorName, EscapesAndCuts) {
