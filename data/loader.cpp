@@ -41,11 +41,10 @@ struct Source {
                   std::vector<SkippedSample>& skipped) {
     const SampleSpec& spec = dataset->spec();
     const PositionRange positions = order.positions(item);
-    if (positions.size() == 0) return no_samples();
     const std::size_t input_bytes = spec.input.bytes();
     const std::size_t target_bytes = spec.target.bytes();
     // All of one size, also the last one of an epoch, so that the allocator knows it already.
-    const std::int64_t rows = order.plan().micro;
+    const std::int64_t rows = std::min(order.plan().micro, order.plan().samples);
     const Tensor inputs = Tensor::empty(batch_shape(spec.input.shape, rows), spec.input.dtype,
                                         allocator, "batch inputs");
     const Tensor targets = Tensor::empty(batch_shape(spec.target.shape, rows), spec.target.dtype,
@@ -136,12 +135,6 @@ struct Ring {
       Slot& place = slot(number);
       place.number = number;
       const LoadItem item = order.item(number);
-      if (order.positions(item).size() == 0) {
-        // Nobody needs to ask for it.
-        place.state = Slot::State::taken;
-        advance();
-        continue;
-      }
       place.state = Slot::State::loading;
       lock.unlock();
       MicroBatch batch;
@@ -293,8 +286,8 @@ MicroBatch Loader::next(std::int64_t epoch, std::int64_t batch_in_epoch, std::in
   const std::shared_ptr<Ring> ring = impl_->current();
   DTRAIN_CHECK(ring != nullptr, "next() without start()");
   const LoadItem item{epoch, batch_in_epoch, v, m};
-  const std::int64_t number = ring->order.number(item);
   if (ring->order.positions(item).size() == 0) return impl_->source->no_samples();
+  const std::int64_t number = ring->order.number(item);
 
   const TimePoint begin = Clock::now();
   std::vector<SkippedSample> skipped;

@@ -57,8 +57,14 @@ Part part_of(const config::DataSource& source, std::int64_t there, const std::st
     part.size = there - part.offset;
   }
   if (part.size > there - part.offset) {
-    throw ConfigError(fmt::format("{}.size: {} samples from offset {} on, but {}", where, part.size,
-                                  part.offset, has));
+    // Either may be the one that is wrong.
+    throw ConfigError(fmt::format("{}.offset and {}.size: {} samples from offset {} on, but {}",
+                                  where, where, part.size, part.offset, has));
+  }
+  if (part.size == 0 && source.size().has_percent()) {
+    throw ConfigError(fmt::format(
+        "{}.size: {}% of {} samples is 0 samples: give a larger share, or a number of samples",
+        where, source.size().percent(), there));
   }
   if (part.size == 0) {
     throw ConfigError(
@@ -100,7 +106,10 @@ std::unique_ptr<Dataset> DatasetRegistry::create(const config::DataSource& sourc
   const Part part = part_of(source, dataset->size(), where);
   const std::int64_t repeat = source.repeat();
   if (repeat < 1 || repeat > endless / part.size) {
-    throw ConfigError(fmt::format("{}.repeat: {} times {} samples", where, repeat, part.size));
+    throw ConfigError(fmt::format(
+        "{}.repeat: {} times {} samples are not from 1 to {} samples an epoch: repeat at most {} "
+        "times, and train for more epochs",
+        where, repeat, part.size, endless, endless / part.size));
   }
   if (part.offset != 0 || part.size != dataset->size() || repeat != 1) {
     dataset = std::make_unique<Subset>(std::move(dataset), part.offset, part.size, repeat);
