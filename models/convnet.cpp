@@ -26,11 +26,14 @@ Convnet::Convnet(const config::Convnet& options, const ModelInput& input) {
     width /= 2;
   }
   if (height == 0 || width == 0) {
+    const auto shorter = static_cast<std::uint64_t>(std::min(input.shape[0], input.shape[1]));
+    const int most = std::bit_width(shorter) - 1;
     throw ConfigError(fmt::format(
-        "model.channels: {} stages of 2 x 2 pooling leave nothing of an image of {} x {}: use at "
-        "most {} entries",
-        options.channels_size(), input.shape[0], input.shape[1],
-        std::bit_width(static_cast<std::uint64_t>(std::min(input.shape[0], input.shape[1]))) - 1));
+        "model.channels: {} stage{} of 2 x 2 pooling leave nothing of an image of {} x {}: {}",
+        options.channels_size(), options.channels_size() == 1 ? "" : "s", input.shape[0],
+        input.shape[1],
+        most > 0 ? fmt::format("use at most {} entries", most)
+                 : "use model mlp, or images of at least 2 x 2"));
   }
   fc1_ = &add<Linear>("fc1", height * width * channels, options.hidden());
   dropout_ = &add<Dropout>("dropout", static_cast<float>(options.dropout()));

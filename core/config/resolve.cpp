@@ -50,6 +50,10 @@ std::string multiples_near(std::int64_t step, std::int64_t wanted) {
   return list_near(values, wanted);
 }
 
+std::string numbers(int count) {
+  return fmt::format("{} number{}", count, count == 1 ? "" : "s");
+}
+
 class Resolver {
  public:
   Resolver(config::TrainConfig& recipe, const std::string& name, const Folders& folders,
@@ -95,6 +99,12 @@ class Resolver {
 
   void problem(const std::string& path, const std::string& what) {
     problems_.add(place(path), path, what);
+  }
+
+  // Of two keys that do not go together, the one that the command line changed; else the first.
+  std::string blamed(const std::string& first, const std::string& second) const {
+    const bool changed = place(second).on_command_line() && !place(first).on_command_line();
+    return changed ? second : first;
   }
 
   void set_output();
@@ -318,6 +328,7 @@ void Resolver::resolve_optimizer() {
     for (const double beta : optimizer.betas()) {
       if (beta >= 1) {
         problem("optimizer.betas", fmt::format("must be less than 1, found {}", real_text(beta)));
+        break;
       }
     }
   }
@@ -379,8 +390,9 @@ void Resolver::check_data() {
   const config::Transforms& transforms = data.transforms();
   if (transforms.mean_size() != transforms.std_size()) {
     problem("data.transforms.std",
-            fmt::format("must hold as many numbers as data.transforms.mean ({}), found {}",
-                        transforms.mean_size(), transforms.std_size()));
+            fmt::format("mean has {}, std {}: give both one number per channel of the samples, or "
+                        "one for all channels",
+                        numbers(transforms.mean_size()), numbers(transforms.std_size())));
   }
   check_source("data.train", data.train());
   if (data.has_validation()) check_source("data.validation", data.validation());
@@ -389,14 +401,14 @@ void Resolver::check_data() {
 void Resolver::check_source(const std::string& path, const config::DataSource& source) {
   if (source.size().has_percent() && source.offset().has_percent() &&
       source.size().percent() + source.offset().percent() > 100) {
-    problem(path + ".size",
+    problem(blamed(path + ".size", path + ".offset"),
             fmt::format("size and offset are more than all samples: {}% + {}%",
                         real_text(source.size().percent()), real_text(source.offset().percent())));
   }
   if (source.size().has_samples() && source.offset().has_samples() &&
       source.size().samples() >
           std::numeric_limits<std::int64_t>::max() - source.offset().samples()) {
-    problem(path + ".size", "size + offset is beyond any data set");
+    problem(blamed(path + ".size", path + ".offset"), "size + offset is beyond any data set");
   }
   if (source.options().Is<config::Csv>()) {
     const auto csv = unpack<config::Csv>(source.options());

@@ -156,6 +156,25 @@ TEST(Resolve, OptimizerChecks) {
             "c.yaml:1:32: optimizer.betas: must be two numbers such as [0.9, 0.999], found 1");
   EXPECT_EQ(problem("optimizer: {name: adam, betas: [0.9, 1]}\n"),
             "c.yaml:1:32: optimizer.betas: must be less than 1, found 1");
+  EXPECT_EQ(problem("optimizer: {name: adam, betas: [1, 1]}\n"),  // said once
+            "c.yaml:1:32: optimizer.betas: must be less than 1, found 1");
+}
+
+TEST(Resolve, TheKeyThatAnOverrideChangedIsBlamed) {
+  const std::string yaml =
+      "data: {train: {kind: glyphs, size: 4}, validation: {kind: mnist, size: 60%}}\n";
+  const std::string text = problem(yaml, {"data.validation.offset=50%"});
+  EXPECT_TRUE(text.starts_with("override 'data.validation.offset=50%': data.validation.offset: "))
+      << text;
+}
+
+TEST(Resolve, MeanAndStdAreOnePerChannel) {
+  const std::string text =
+      problem("data: {train: {kind: glyphs, size: 4}, transforms: {mean: [1, 1], std: [1]}}\n");
+  EXPECT_TRUE(
+      text.ends_with("data.transforms.std: mean has 2 numbers, std 1 number: give both one "
+                     "number per channel of the samples, or one for all channels"))
+      << text;
 }
 
 TEST(Resolve, LengthOfTraining) {

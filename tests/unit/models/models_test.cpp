@@ -112,6 +112,9 @@ TEST(Convnet, WantsImagesThatAreLargeEnough) {
   EXPECT_EQ(error({4, 4, 4}, {7, 9, 1}),
             "model.channels: 3 stages of 2 x 2 pooling leave nothing of an image of 7 x 9: use at "
             "most 2 entries");
+  EXPECT_EQ(error({4, 4}, {1, 1, 1}),
+            "model.channels: 2 stages of 2 x 2 pooling leave nothing of an image of 1 x 1: use "
+            "model mlp, or images of at least 2 x 2");
   EXPECT_EQ(error({4, 4}, {7, 9, 1}), "");
   EXPECT_EQ(error({4, 4, 4}, {8, 8, 1}), "");
 }
