@@ -162,7 +162,8 @@ TEST(Resolve, OptimizerChecks) {
 
 TEST(Resolve, TheKeyThatAnOverrideChangedIsBlamed) {
   const std::string yaml =
-      "data: {train: {kind: glyphs, size: 4}, validation: {kind: mnist, size: 60%}}\n";
+      "data: {train: {kind: glyphs, size: 4}, validation: {kind: mnist, images: a, labels: b, "
+      "size: 60%}}\n";
   const std::string text = problem(yaml, {"data.validation.offset=50%"});
   EXPECT_TRUE(text.starts_with("override 'data.validation.offset=50%': data.validation.offset: "))
       << text;
@@ -204,7 +205,7 @@ TEST(Resolve, ScheduleChecks) {
 
 TEST(Resolve, DataChecks) {
   EXPECT_NE(problem("data: {train: {kind: glyphs}, transforms: {mean: [1, 2], std: [1]}}\n")
-                .find("as many numbers as data.transforms.mean (2), found 1"),
+                .find("mean has 2 numbers, std 1 number: give both one number per channel"),
             std::string::npos);
   EXPECT_NE(problem("data: {train: {kind: synthetic, shape: [1, 2]}}\n").find("found 2 numbers"),
             std::string::npos);
