@@ -99,8 +99,7 @@ void print_placement(const RunPlan& plan) {
   fmt::print("  optimizer         {}\n", size_text(plan.optimizer_bytes));
   fmt::print("  gradients         {} (shared memory)\n", size_text(plan.gradient_bytes));
   fmt::print("  activations       {}\n", size_text(plan.activation_bytes));
-  fmt::print("  total             {}\n", size_text(plan.weight_bytes + plan.optimizer_bytes +
-                                                   plan.gradient_bytes + plan.activation_bytes));
+  fmt::print("  total             {}\n", size_text(plan.process_bytes()));
   fmt::print("\ngradient buckets (plan {})\n", plan.buckets.digest());
   const std::string buckets = to_string(plan.buckets, *plan.layout);
   for (std::size_t start = 0; start < buckets.size();) {
@@ -125,6 +124,8 @@ int check_command(const CommandLine& line, const Registry& registry) {
   print_batches(plan);
   print_placement(plan);
   for (const std::string& warning : plan.warnings) fmt::print("\nwarning: {}\n", warning);
+  const std::string shortage = memory_shortage(plan, ranks);
+  if (!shortage.empty()) fmt::print("\nwarning: {}\n", shortage);
   return exit_code::done;
 }
 

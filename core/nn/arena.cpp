@@ -19,6 +19,22 @@ std::int64_t round_up(std::int64_t elements) {
   return (elements + border - 1) / border * border;
 }
 
+// Elements of a shape if they and those `before` it are not too many.
+std::int64_t checked_elements(const std::string& name, const Shape& shape, std::int64_t before) {
+  std::int64_t elements = 1;
+  bool fits = true;
+  for (const std::int64_t size : shape.sizes()) {
+    fits = fits && !__builtin_mul_overflow(elements, size, &elements);
+  }
+  if (!fits || elements > ArenaLayout::most_elements - before) {
+    throw ConfigError(
+        fmt::format("model: {} of shape {} is too large: a model has at most {} numbers; lower the "
+                    "sizes under model",
+                    name, to_string(shape), ArenaLayout::most_elements));
+  }
+  return elements;
+}
+
 }  // namespace
 
 ArenaLayout::ArenaLayout(Module& model) {
@@ -37,7 +53,8 @@ ArenaLayout::ArenaLayout(Module& model) {
     Parameter& parameter = **it;
     parameter.index = static_cast<int>(parameters_.size());
     parameter.offset = weight_elements_;
-    weight_elements_ += round_up(parameter.elements());
+    weight_elements_ +=
+        round_up(checked_elements(parameter.name, parameter.shape, weight_elements_));
     parameters_.push_back(&parameter);
   }
   gradient_elements_ = weight_elements_;
@@ -57,7 +74,7 @@ void ArenaLayout::collect(Module& module, const std::string& prefix, int& random
     } else if (member.buffer) {
       member.buffer->name = name;
       member.buffer->offset = buffer_elements_;
-      buffer_elements_ += round_up(member.buffer->shape.elements());
+      buffer_elements_ += round_up(checked_elements(name, member.buffer->shape, buffer_elements_));
       buffers_.push_back(member.buffer.get());
     } else {
       collect(*member.child, name + ".", random_sites);
@@ -87,11 +104,14 @@ std::string ArenaLayout::digest() const {
   return hasher.hex();
 }
 
-FloatBlock::FloatBlock(std::int64_t elements) {
+FloatBlock::FloatBlock(std::int64_t elements, BlockUse use) {
   if (elements == 0) return;
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Private pages that cannot be written count against no limit of memory, even where the kernel
+  // grants none beyond what there is.
+  const bool writable = use == BlockUse::read_write;
+  void* const memory = ::mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                              MAP_PRIVATE | MAP_ANONYMOUS | (writable ? 0 : MAP_NORESERVE), -1, 0);
   if (memory == MAP_FAILED) {
     throw DeviceError(fmt::format("out of memory: {:.1f} MiB for model or optimizer state: {}",
                                   static_cast<double>(bytes) / (1 << 20), errno_text(errno)));
@@ -105,8 +125,10 @@ FloatBlock::~FloatBlock() {
   if (!values_.empty()) ::munmap(values_.data(), values_.size_bytes());
 }
 
-ParameterArena::ParameterArena(const ArenaLayout& layout)
-    : layout_(&layout), weights_(layout.weight_elements()), buffers_(layout.buffer_elements()) {}
+ParameterArena::ParameterArena(const ArenaLayout& layout, BlockUse use)
+    : layout_(&layout),
+      weights_(layout.weight_elements(), use),
+      buffers_(layout.buffer_elements(), use) {}
 
 std::span<float> ParameterArena::weight(const Parameter& parameter) {
   return weights().subspan(parameter.offset, parameter.elements());

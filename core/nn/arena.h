@@ -23,7 +23,12 @@ namespace dtrain {
 
 class ArenaLayout {
  public:
+  // 4 TiB of weights: no machine holds that, and an address space has room for it.
+  static constexpr std::int64_t most_elements = std::int64_t{1} << 40;
+
   // Assigns names, indices and offsets to the descriptions inside `model`, which must outlive it.
+  // Throws ConfigError, with the parameter's name and shape, for a model of more than
+  // `most_elements`.
   explicit ArenaLayout(Module& model);
 
   // In arena order; parameters()[i]->index == i.
@@ -53,10 +58,17 @@ class ArenaLayout {
   std::int64_t gradient_elements_ = 0;
 };
 
+// What a block of floats may be used for.
+enum class BlockUse {
+  read_write,
+  // Zeros that are never written: they take address space and no memory, of any size.
+  read_only
+};
+
 // Zeroed floats on a page border. Pages that are never touched take no memory. Throws DeviceError.
 class FloatBlock {
  public:
-  explicit FloatBlock(std::int64_t elements);
+  explicit FloatBlock(std::int64_t elements, BlockUse use = BlockUse::read_write);
   FloatBlock(FloatBlock&& other) noexcept;
   FloatBlock& operator=(FloatBlock&&) = delete;
   ~FloatBlock();
@@ -70,7 +82,7 @@ class FloatBlock {
 // The values of a replica: weights and buffers.
 class ParameterArena {
  public:
-  explicit ParameterArena(const ArenaLayout& layout);
+  explicit ParameterArena(const ArenaLayout& layout, BlockUse use = BlockUse::read_write);
 
   const ArenaLayout& layout() const { return *layout_; }
   std::span<float> weights() { return weights_.values(); }

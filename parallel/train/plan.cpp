@@ -15,15 +15,24 @@ namespace dtrain {
 
 namespace {
 
+constexpr long most_cores = 4096;
+
+// Steps are counted in JSON and in doubles: up to here both are exact.
+constexpr std::int64_t most_steps = std::int64_t{1} << 53;
+
 // Cores of a process: the recipe's, or OMP_NUM_THREADS, or an equal share of this machine's.
 int cores_of_process(const config::Parallel& parallel, int local_ranks, int usable) {
   if (parallel.cores() > 0) return parallel.cores();
-  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  if (text != nullptr && *text != '\0') {
+    // OpenMP's list for nested levels: the first is that of the outermost.
     char* end = nullptr;
     const long cores = std::strtol(text, &end, 10);
-    if (end == text || *end != '\0' || cores < 1 || cores > 4096) {
-      throw ConfigError(fmt::format(
-          "OMP_NUM_THREADS={}: expected a number of cores per process, 1 to 4096", text));
+    if (end == text || (*end != '\0' && *end != ',') || cores < 1 || cores > most_cores) {
+      throw ConfigError(
+          fmt::format("OMP_NUM_THREADS='{}': dtrain takes it for the cores of a process, a number "
+                      "from 1 to {}: change or unset it, or set parallel.cores",
+                      text, most_cores));
     }
     return static_cast<int>(cores);
   }
@@ -54,7 +63,7 @@ struct Trial {
 Trial try_model(const Module& model, const ArenaLayout& layout, const Shape& sample) {
   Allocator allocator("trial");
   OpContext context(allocator, 1);
-  const ParameterArena arena(layout);
+  const ParameterArena arena(layout, BlockUse::read_only);
   Pass pass(context,
             {.weights = arena.weights(),
              .buffers = arena.buffers(),
@@ -100,6 +109,51 @@ void check_targets(const Loss& loss, const std::string& loss_name, const SampleS
         "model: its outputs are {} per sample, but the data's targets are {}: they must be equally "
         "many",
         outputs.elements_per_row(), spec.target.shape.elements()));
+  }
+}
+
+void set_length(const config::Train& train, RunPlan& plan) {
+  if (train.has_steps()) {
+    plan.steps = train.steps();
+    if (plan.steps > most_steps) {
+      throw ConfigError(fmt::format("train.steps: {} steps are more than a run can have ({})",
+                                    plan.steps, most_steps));
+    }
+    return;
+  }
+  if (plan.batches.samples == endless) {
+    throw ConfigError("train.epochs: the data has no end; give train.steps instead");
+  }
+  const std::int64_t batches = plan.batches.batches_per_epoch();
+  plan.epochs = train.epochs();
+  if (plan.epochs > most_steps / batches) {
+    throw ConfigError(fmt::format(
+        "train.epochs: {} epochs of {} step{} are more steps than a run can have ({}): "
+        "at most {} epochs",
+        plan.epochs, batches, batches == 1 ? "" : "s", most_steps, most_steps / batches));
+  }
+  plan.steps = plan.epochs * batches;
+}
+
+// Settings that work, but hardly as they were meant.
+void warn_of_oddities(const config::TrainConfig& values, const Loss& loss, const Shape& outputs,
+                      RunPlan& plan) {
+  if (values.data().workers() > plan.cores) {
+    plan.warnings.push_back(
+        fmt::format("data.workers: {} loader threads share the {} core{} of a process with the "
+                    "training: fewer are likely as fast",
+                    values.data().workers(), plan.cores, plan.cores == 1 ? "" : "s"));
+  }
+  if (values.schedule().warmup_steps() > plan.steps) {
+    plan.warnings.push_back(
+        fmt::format("schedule.warmup_steps: {} is more than the {} steps of the run: the rate will "
+                    "never reach optimizer.lr",
+                    values.schedule().warmup_steps(), plan.steps));
+  }
+  if (loss.wants_labels() && outputs.elements_per_row() == 1) {
+    plan.warnings.push_back(fmt::format(
+        "loss.name: {} with a single class is 0 whatever the weights: nothing will be learned",
+        values.loss().name()));
   }
 }
 
@@ -151,15 +205,7 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
                   .virtual_ranks = values.parallel().virtual_ranks()};
   plan.validation_batches = plan.batches;
   plan.validation_batches.samples = plan.validation_data ? plan.validation_data->size() : 0;
-  if (values.train().has_steps()) {
-    plan.steps = values.train().steps();
-  } else {
-    plan.epochs = values.train().epochs();
-    plan.steps = plan.epochs * plan.batches.batches_per_epoch();
-  }
-  if (plan.train_data->size() == endless && !values.train().has_steps()) {
-    throw ConfigError("train.epochs: the data has no end; give train.steps instead");
-  }
+  set_length(values.train(), plan);
 
   const CpuCount cpus = cpu_count();
   const int threads = values.parallel().threads_per_virtual_rank();
@@ -189,6 +235,8 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
         local_ranks, plan.cores, wanted, cpus.usable));
   }
 
+  warn_of_oddities(values, *loss, trial.outputs, plan);
+
   plan.weight_bytes =
       sizeof(float) * (plan.layout->weight_elements() + plan.layout->buffer_elements());
   plan.optimizer_bytes = sizeof(float) * plan.layout->weight_elements() *
@@ -201,9 +249,21 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
   }
   plan.gradient_bytes = sizeof(float) * plan.layout->gradient_elements() * slots;
   plan.activation_bytes =
-      sizeof(float) * plan.lanes * plan.batches.micro *
+      sizeof(float) * plan.lanes * std::min(plan.batches.micro, plan.batches.samples) *
       static_cast<std::uint64_t>(trial.row_elements + spec.input.shape.elements());
   return plan;
+}
+
+std::string memory_shortage(const RunPlan& plan, int local_ranks,
+                            const AvailableMemory& available) {
+  if (plan.process_bytes() <= available.bytes / static_cast<std::uint64_t>(local_ranks)) return "";
+  return fmt::format(
+      "not enough memory: {} process{} of {} each (weights {}, optimizer {}, gradients {}, "
+      "activations {}), but {} are left ({}): lower the sizes under model, batch.micro or "
+      "parallel.virtual_ranks (another recipe), or --nproc or parallel.cores",
+      local_ranks, local_ranks == 1 ? "" : "es", mebibytes(plan.process_bytes()),
+      mebibytes(plan.weight_bytes), mebibytes(plan.optimizer_bytes), mebibytes(plan.gradient_bytes),
+      mebibytes(plan.activation_bytes), mebibytes(available.bytes), available.limit);
 }
 
 std::vector<ModelRow> model_table(const ArenaLayout& layout) {

@@ -10,6 +10,7 @@
 #include "dtrain/core/nn/arena.h"
 #include "dtrain/data/batch_plan.h"
 #include "dtrain/data/dataset.h"
+#include "dtrain/parallel/comm/direct/available_memory.h"
 #include "dtrain/parallel/reduce/bucket_plan.h"
 #include "dtrain/parallel/train/registry.h"
 
@@ -36,6 +37,9 @@ struct RunPlan {
   std::uint64_t optimizer_bytes = 0;
   std::uint64_t gradient_bytes = 0;
   std::uint64_t activation_bytes = 0;
+  std::uint64_t process_bytes() const {
+    return weight_bytes + optimizer_bytes + gradient_bytes + activation_bytes;
+  }
   std::vector<std::string> warnings;  // idle cores, oversubscription, ...
 };
 
@@ -43,6 +47,11 @@ struct RunPlan {
 // model and data, loss and targets, R <= V, cores. Throws ConfigError or DataError. `local_ranks`
 // is the number of processes on this machine.
 RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int local_ranks);
+
+// Nothing if training with `local_ranks` processes on this machine has the memory that it is
+// estimated to need; else one line that says how much there is, and what to change.
+std::string memory_shortage(const RunPlan& plan, int local_ranks,
+                            const AvailableMemory& available = available_memory());
 
 // One row of the model table: a parameter or buffer, in registration order.
 struct ModelRow {

@@ -131,6 +131,19 @@ TEST_F(PlanWithNumbers, NominalTargetsCountNumbers) {
   EXPECT_EQ(plan_of({}, 1, recipe("mse", 2, "[a, b]")).nominal_targets, 4);
 }
 
+TEST_F(PlanWithNumbers, ASingleClassIsSaid) {
+  const auto path = folder_.path() / "one.csv";
+  std::ofstream(path) << "x,c\n1,0\n5,0\n";
+  const RunPlan plan =
+      plan_of({"parallel.cores=1", "data.workers=1"}, 1,
+              fmt::format("model: {{name: mlp, inputs: 1, hidden: [], outputs: 1}}\ndata: {{train: "
+                          "{{kind: csv, path: {}, features: [x], targets: [c], classes: true}}}}\n"
+                          "batch: {{global: 2, micro: 1}}\n",
+                          path.string()));
+  ASSERT_EQ(plan.warnings.size(), 1U);
+  EXPECT_TRUE(contains(plan.warnings[0], "loss.name: cross_entropy with a single class is 0"));
+}
+
 TEST(Plan, AnImageTooSmallForTheModel) {
   EXPECT_EQ(error({"model.channels=[2,2,2,2,2]"}, 1,
                   "model: {name: convnet}\ndata: {train: {kind: glyphs, size: 8}}\n"
@@ -159,12 +172,63 @@ TEST(Plan, OmpNumThreadsMeansCoresPerProcess) {
   ASSERT_EQ(::setenv("OMP_NUM_THREADS", "3", 1), 0);
   EXPECT_EQ(plan_of({}).cores, 3);
   EXPECT_EQ(plan_of({"parallel.cores=2"}).cores, 2);
-  for (const char* bad : {"0", "x", "2x", "-1", "", "99999"}) {
+  ::setenv("OMP_NUM_THREADS", "4,2", 1);  // for nested levels: the outermost
+  EXPECT_EQ(plan_of({}).cores, 4);
+  for (const char* bad : {"0", "x", "2x", "-1", " ", ",2", "99999"}) {
     ::setenv("OMP_NUM_THREADS", bad, 1);
-    EXPECT_EQ(error({}), std::string("OMP_NUM_THREADS=") + bad +
-                             ": expected a number of cores per process, 1 to 4096");
+    EXPECT_EQ(error({}), fmt::format("OMP_NUM_THREADS='{}': dtrain takes it for the cores of a "
+                                     "process, a number from 1 to 4096: change or unset it, or "
+                                     "set parallel.cores",
+                                     bad));
   }
   ::unsetenv("OMP_NUM_THREADS");
+  const int unset = plan_of({}).cores;
+  ::setenv("OMP_NUM_THREADS", "", 1);  // the same as not set
+  EXPECT_EQ(plan_of({}).cores, unset);
+  ::unsetenv("OMP_NUM_THREADS");
+}
+
+TEST(Plan, LengthsAreLimited) {
+  EXPECT_EQ(error({"train.epochs=9000000000000000000"}),
+            "train.epochs: 9000000000000000000 epochs of 3 steps are more steps than a run can "
+            "have (9007199254740992): at most 3002399751580330 epochs");
+  EXPECT_EQ(error({"train.epochs=3002399751580330"}), "");
+  EXPECT_EQ(error({"train.steps=9007199254740993"}),
+            "train.steps: 9007199254740993 steps are more than a run can have (9007199254740992)");
+}
+
+TEST(Plan, AModelBeyondAllMachinesIsNamed) {
+  EXPECT_EQ(error({"model.hidden=[2000000000,2000000000]"}),
+            "model: fc2.weight of shape [2000000000, 2000000000] is too large: a model has at most "
+            "1099511627776 numbers; lower the sizes under model");
+}
+
+// 160 GB of weights take address space while they are looked at, and no memory.
+TEST(Plan, TooLittleMemoryIsSaidWithoutTakingIt) {
+  const RunPlan plan = plan_of({"model.hidden=[200000,200000]"});
+  EXPECT_GT(plan.weight_bytes, 160000000000U);
+  const AvailableMemory some{.bytes = 1 << 30, .limit = "a test"};
+  const std::string text = memory_shortage(plan, 2, some);
+  EXPECT_TRUE(contains(text, "not enough memory: 2 processes of ")) << text;
+  EXPECT_TRUE(contains(text, "but 1024.0 MiB are left (a test): lower the sizes under model"))
+      << text;
+  const RunPlan small = plan_of({});
+  EXPECT_EQ(memory_shortage(small, 2, {2 * small.process_bytes(), ""}), "");
+  EXPECT_NE(memory_shortage(small, 2, {2 * small.process_bytes() - 1, ""}), "");
+}
+
+TEST(Plan, OdditiesAreSaid) {
+  const auto warnings = [](const std::vector<std::string>& overrides) {
+    std::string all;
+    for (const std::string& warning : plan_of(overrides).warnings) all += warning + "\n";
+    return all;
+  };
+  EXPECT_TRUE(contains(warnings({"data.workers=3", "parallel.cores=2"}),
+                       "data.workers: 3 loader threads share the 2 cores of a process"));
+  EXPECT_FALSE(contains(warnings({"data.workers=2", "parallel.cores=2"}), "data.workers"));
+  EXPECT_TRUE(contains(warnings({"train.epochs=1", "schedule.warmup_steps=4"}),
+                       "schedule.warmup_steps: 4 is more than the 3 steps of the run"));
+  EXPECT_FALSE(contains(warnings({"train.epochs=1", "schedule.warmup_steps=3"}), "warmup"));
 }
 
 TEST(Plan, DoesNotDependOnTheRank) {
