@@ -9,9 +9,18 @@ namespace dtrain {
 
 using nlohmann::ordered_json;
 
+namespace {
+
+// Without a target there is no loss: null, not 0.
+ordered_json loss_of(const MetricSums& metrics) {
+  return metrics.loss_weight > 0 ? ordered_json(metrics.mean_loss()) : ordered_json();
+}
+
+}  // namespace
+
 ordered_json to_json(const MetricSums& metrics) {
   ordered_json json = {{"samples", static_cast<std::int64_t>(metrics.samples)},
-                       {"loss", metrics.mean_loss()}};
+                       {"loss", loss_of(metrics)}};
   if (metrics.targets > 0) {
     json["accuracy"] = metrics.accuracy();
     json["accuracy5"] = metrics.accuracy5();
@@ -36,7 +45,7 @@ void RunRecord::step(const StepRecord& record) {
   ordered_json json = {{"event", record.applied ? "step" : "skip"},
                        {"step", record.step},
                        {"epoch", record.epoch},
-                       {"loss", record.metrics.mean_loss()}};
+                       {"loss", loss_of(record.metrics)}};
   if (record.metrics.targets > 0) json["accuracy"] = record.metrics.accuracy();
   json.update({{"lr", record.lr},
                {"grad_norm", record.grad_norm},
@@ -69,7 +78,9 @@ void RunRecord::evaluation(std::int64_t step, const MetricSums& metrics) {
   json.update(to_json(metrics));
   log_->write(json);
   progress_->pause();
-  std::string line = fmt::format("evaluation at step {} | loss {:.6f}", step, metrics.mean_loss());
+  std::string line = fmt::format("evaluation at step {} | ", step);
+  line += metrics.loss_weight > 0 ? fmt::format("loss {:.6f}", metrics.mean_loss())
+                                  : std::string("no loss");
   if (metrics.targets > 0) line += fmt::format(" | accuracy {:.4f}", metrics.accuracy());
   spdlog::info("{} | {} samples", line, static_cast<std::int64_t>(metrics.samples));
 }

@@ -112,9 +112,10 @@ void Trainer::start() {
 
   std::optional<checkpoint::RunState> resumed =
       resume(comm_, config_, config_.kinds, options_, cpu_isa_, identity, replica_);
-  std::string run_id = new_run_id();
+  std::string run_id;
   if (resumed) {
     restore(*resumed);
+    resumed_step_ = progress_.step;
     run_id = resumed->run_id();
     already_finished_ = finished() && summary_says_done();
   } else {
@@ -130,12 +131,17 @@ void Trainer::start() {
   if (already_finished_) return;
 
   if (first_rank_) {
+    // A run whose checkpoints are all damaged starts over as the same run, so that it replaces
+    // them.
+    if (run_id.empty()) run_id = newest_run_id(RunFolder{values_.output()}.checkpoints());
+    if (run_id.empty()) run_id = new_run_id();
     writer_ = std::make_unique<CheckpointWriter>(
         RunFolder{values_.output()}.checkpoints(),
         CheckpointOptions{.keep_last = values_.checkpoint().keep_last(),
                           .keep_best = values_.checkpoint().keep_best(),
                           .warn_only = values_.checkpoint().on_save_error() == "warn",
-                          .run_id = run_id});
+                          .run_id = run_id,
+                          .begin_step = progress_.step});
     write_file_atomically(RunFolder{values_.output()}.config(), recipe_text_);
     spdlog::info(
         "{} parameters | {} virtual ranks on {} processes of {} cores | {} | batch {} = {} x {} x "
@@ -227,8 +233,9 @@ void Trainer::train_step() {
   decision_ = vote(comm_, ballot, report.error ? report.error : pending_error_);
   const MetricSums metrics = sum_metrics(comm_, plan_.batches.virtual_ranks, report.metrics);
 
+  epoch_samples_ += static_cast<std::int64_t>(metrics.samples);
   // What is left to divide by: see Note [Counts, not means]. A step without any valid target has
-  // zero gradients, which any divisor leaves zero.
+  // zero gradients, which any divisor leaves zero; it is not applied.
   const double divisor =
       metrics.loss_weight > 0 ? metrics.loss_weight * gradient_seed(plan_.nominal_targets) : 1.0;
   const double norm =
@@ -250,7 +257,10 @@ void Trainer::train_step() {
   }
   ++progress_.batch;
   progress_.samples_seen += static_cast<std::int64_t>(metrics.samples);
-  if (!made_a_step_) after_first_step(report.used);
+  if (!made_a_step_) comm_.set_timeout(values_.parallel().timeout());
+  made_a_step_ = true;
+  // A step without samples says nothing about what the loss depends on.
+  if (!judged_unused_ && metrics.samples > 0) check_unused(report.used);
 
   const TimePoint now = Clock::now();
   const double seconds = seconds_between(step_end_, now);
@@ -276,9 +286,21 @@ void Trainer::train_step() {
 bool Trainer::accept_numbers(const MetricSums& metrics, double norm, std::int64_t step) {
   // Finite parts may still overflow in the sum.
   if (!decision_.nonfinite && std::isfinite(metrics.loss) && std::isfinite(norm)) {
-    progress_.skipped_in_a_row = 0;
-    return true;
+    if (metrics.loss_weight > 0) {
+      epoch_has_targets_ = true;
+      progress_.skipped_in_a_row = 0;
+      return true;
+    }
+    // Momentum and weight decay would move the weights all the same.
+    ++progress_.skipped;
+    if (first_rank_) {
+      spdlog::warn("step {}: {}: update skipped", step,
+                   metrics.samples > 0 ? "none of its samples has a target that counts"
+                                       : "none of its samples could be read");
+    }
+    return false;
   }
+  epoch_has_targets_ = true;
   const std::string what = fmt::format(
       "{} is not finite in step {}{} (loss {}, gradient norm {}{})",
       std::isfinite(metrics.loss) ? "the gradient" : "the loss", step,
@@ -304,9 +326,8 @@ bool Trainer::accept_numbers(const MetricSums& metrics, double norm, std::int64_
   return false;
 }
 
-void Trainer::after_first_step(const std::vector<bool>& used) {
-  made_a_step_ = true;
-  comm_.set_timeout(values_.parallel().timeout());
+void Trainer::check_unused(const std::vector<bool>& used) {
+  judged_unused_ = true;
   // A parameter is unused if the loss of no rank reached it; a rank without samples has no say.
   std::string marks;
   for (const bool u : used) marks += u ? '1' : '0';
@@ -332,7 +353,33 @@ void Trainer::after_first_step(const std::vector<bool>& used) {
 void Trainer::report_skipped_samples() {
   for (const SkippedSample& sample : loader_->take_skipped()) {
     spdlog::warn("sample {} skipped: {}", sample.id, sample.reason);
+    skipped_samples_.add("train", sample);
   }
+  if (!validation_loader_) return;
+  for (const SkippedSample& sample : validation_loader_->take_skipped()) {
+    spdlog::warn("validation sample {} skipped: {}", sample.id, sample.reason);
+    skipped_samples_.add("validation", sample);
+  }
+}
+
+// A run that counts steps would go through such epochs for ever, one that counts epochs would end
+// as if it had trained.
+void Trainer::throw_empty_epoch(std::int64_t epoch) {
+  if (epoch_samples_ > 0) {
+    throw ConfigError(fmt::format(
+        "data.train: epoch {} has no target that counts in {} samples, so nothing was learned: "
+        "look at loss.ignore_index, loss.class_weights and the data's targets",
+        epoch, epoch_samples_));
+  }
+  const ordered_json skipped = skipped_samples_.gather_to_json(comm_);
+  const ordered_json& samples = skipped.at("samples");
+  throw ConfigError(fmt::format(
+      "data.train: epoch {} has no sample that can be read: {} skipped (data.on_bad_sample: "
+      "skip){}",
+      epoch, skipped.at("count").get<std::int64_t>(),
+      samples.empty() ? ""
+                      : ", the first because of " +
+                            samples.front().at("reason").get_ref<const std::string&>()));
 }
 
 void Trainer::at_border() {
@@ -341,6 +388,9 @@ void Trainer::at_border() {
   if (epoch_ended) {
     record_->epoch(progress_.batch / per_epoch - 1, progress_.step, progress_.epoch);
     progress_.epoch = {};
+    if (!epoch_has_targets_) throw_empty_epoch(progress_.batch / per_epoch - 1);
+    epoch_has_targets_ = false;
+    epoch_samples_ = 0;
   }
   if (progress_.step == 0) return;  // every update so far was skipped: there is nothing new
   const std::int64_t check = values_.parallel().check_sync();
@@ -374,10 +424,19 @@ bool Trainer::validate() {
     decision_.signal = evaluation.stop_signal;
     return false;
   }
+  report_skipped_samples();
   const MetricSums& metrics = evaluation.metrics;
   record_->evaluation(progress_.step, metrics);
   progress_.validated_step = progress_.step;
   progress_.validation = to_json(metrics);
+  if (metrics.loss_weight == 0) {
+    if (first_rank_) {
+      spdlog::warn(
+          "data.validation: no sample with a target that counts could be read: this "
+          "evaluation has no loss, and says nothing about which weights are best");
+    }
+    return false;
+  }
   const bool best = std::isfinite(metrics.mean_loss()) &&
                     (!progress_.best_loss || metrics.mean_loss() < *progress_.best_loss);
   if (best) {
@@ -441,14 +500,26 @@ RunResult Trainer::finish() {
   } else if (decision_.out_of_time) {
     result.end = RunEnd::out_of_time;
   }
-  result.summary = summary(result.end);
+  // Under on_save_error: warn the last weights may be lost: a run that says "done" must have them.
+  const bool lost = first_rank_ && progress_.step != resumed_step_ &&
+                    writer_->last_saved_step() != progress_.step;
+  result.summary = summary(result.end, lost);
+  if (lost) {
+    const RunFolder folder{values_.output()};
+    throw CheckpointError((folder.checkpoints() / checkpoint_name(progress_.step)).string(),
+                          fmt::format("the weights of the last step, {}, were not saved (see the "
+                                      "warning above): mend that, and --resume to make the steps "
+                                      "since the newest checkpoint again",
+                                      progress_.step));
+  }
   show(RankPhase::end);
   return result;
 }
 
-ordered_json Trainer::summary(RunEnd end) {
+ordered_json Trainer::summary(RunEnd end, bool lost) {
   const std::vector<RankMemory> memory =
       gather(comm_, RankMemory{resident_peak_bytes(), lanes_.peak_bytes()});
+  const ordered_json skipped_samples = skipped_samples_.gather_to_json(comm_);
   if (!first_rank_) return {};
   ordered_json resident = ordered_json::array(), allocator = ordered_json::array();
   for (const RankMemory& m : memory) {
@@ -459,7 +530,9 @@ ordered_json Trainer::summary(RunEnd end) {
       comm_.stats().transport.substr(0, comm_.stats().transport.find(':'));
   const double seconds = progress_.train_seconds;
   ordered_json json = {
-      {"status", end == RunEnd::done ? "done" : "stopped"},
+      {"status", lost                  ? "failed"
+                 : end == RunEnd::done ? "done"
+                                       : "stopped"},
       {"steps", progress_.step},
       {"epochs", progress_.batch / plan_.batches.batches_per_epoch()},
       {"world_size", comm_.size()},
@@ -469,6 +542,7 @@ ordered_json Trainer::summary(RunEnd end) {
       {"weights_digest", replica_.arena().digest()},
       {"loss", progress_.last_loss ? ordered_json(*progress_.last_loss) : ordered_json()},
       {"skipped", progress_.skipped},
+      {"skipped_samples", skipped_samples},
       {"early_stop", early_stop_},
       {"validation", progress_.validation},
       {"best", progress_.best},
@@ -481,6 +555,7 @@ ordered_json Trainer::summary(RunEnd end) {
   record_->pause();
   record_->event(event);
   write_file_atomically(RunFolder{values_.output()}.summary(), json.dump(2) + "\n");
+  if (lost) return json;
   spdlog::info("{} at step {} | {:.2f} s of training | weights {}",
                end == RunEnd::done ? "done" : "stopped", progress_.step, seconds,
                json["weights_digest"].get<std::string>());
@@ -513,6 +588,8 @@ void Trainer::restore(const checkpoint::RunState& state) {
                      .correct = sums.correct(),
                      .correct5 = sums.correct5(),
                      .targets = sums.targets()};
+  // Whether the part before the checkpoint had targets is not kept: the next epoch will show.
+  epoch_has_targets_ = progress_.batch % plan_.batches.batches_per_epoch() != 0;
   saved_step_ = progress_.step;
 }
 

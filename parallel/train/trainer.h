@@ -23,6 +23,7 @@
 #include "dtrain/parallel/train/plan.h"
 #include "dtrain/parallel/train/replica.h"
 #include "dtrain/parallel/train/run_record.h"
+#include "dtrain/parallel/train/skipped_samples.h"
 #include "dtrain/parallel/train/train.h"
 #include "dtrain/parallel/train/vote.h"
 
@@ -62,10 +63,11 @@ class Trainer {
   bool finished() const;
   bool summary_says_done() const;
   void train_step();
-  // Decides about non-finite numbers; true if the update is applied.
+  // Decides about non-finite numbers and steps without a target; true if the update is applied.
   bool accept_numbers(const MetricSums& metrics, double norm, std::int64_t step);
-  void after_first_step(const std::vector<bool>& used);
+  void check_unused(const std::vector<bool>& used);
   void report_skipped_samples();
+  [[noreturn]] void throw_empty_epoch(std::int64_t epoch);
   void at_border();
   bool validate();                                // true if the loss is the best so far
   std::optional<double> validation_loss() const;  // measured at this step, if any
@@ -73,7 +75,8 @@ class Trainer {
   void restore(const checkpoint::RunState& state);
   checkpoint::RunState state() const;
   RunResult finish();
-  nlohmann::ordered_json summary(RunEnd end);
+  // `lost`: the weights of the last step could not be saved.
+  nlohmann::ordered_json summary(RunEnd end, bool lost);
   void show(RankPhase phase) const;
 
   const Config& config_;
@@ -100,7 +103,12 @@ class Trainer {
   bool already_finished_ = false;  // resumed a finished run
   bool early_stop_ = false;
   bool made_a_step_ = false;
+  bool judged_unused_ = false;      // parameters that no loss depends on
+  bool epoch_has_targets_ = false;  // a step of the epoch under way had something to learn from
+  std::int64_t epoch_samples_ = 0;  // of the epoch under way, since it began or was resumed
+  SkippedSamples skipped_samples_;  // that this rank met
   std::int64_t saved_step_ = -1;
+  std::int64_t resumed_step_ = -1;  // of the checkpoint that the run went on from
   Ballot decision_;
   std::exception_ptr pending_error_;  // of rank 0's files; brought to the next vote
   TimePoint run_start_;

@@ -250,5 +250,98 @@ TEST_F(TrainerTest, ResumesBehindAnEvaluationThatWasNotFinite) {
   EXPECT_EQ(more.result.summary.at("steps"), 4);
 }
 
+// A data set some of whose samples cannot be read.
+class Damaged final : public Dataset {
+ public:
+  explicit Damaged(std::function<bool(std::int64_t)> bad) : bad_(std::move(bad)) {}
+  std::int64_t size() const override { return 32; }
+  const SampleSpec& spec() const override { return spec_; }
+  void read(std::int64_t i, std::span<std::byte> input,
+            std::span<std::byte> target) const override {
+    if (bad_(i)) throw DataError(fmt::format("image-{}.png", i), -1, "is cut short");
+    std::ranges::fill(input, std::byte{0});
+    std::ranges::fill(target, std::byte{0});
+  }
+  std::string origin(std::int64_t i) const override { return fmt::format("image-{}.png", i); }
+  std::string identity() const override { return "damaged"; }
+
+ private:
+  std::function<bool(std::int64_t)> bad_;
+  SampleSpec spec_{.input = {DType::f32, {784}}, .target = {DType::i64, {}}, .classes = 10};
+};
+
+class DamagedData : public TrainerTest {
+ protected:
+  TrainingRun train_on(const std::function<bool(std::int64_t)>& bad, int ranks,
+                       const std::vector<std::string>& more = {}) {
+    Registry registry = builtin_registry();
+    registry.models.add(KindSchema("custom"), [](const KindValues&, const ModelInput&) {
+      return std::make_unique<Custom>(Custom::Options{});
+    });
+    registry.datasets.add(KindSchema("damaged"),
+                          [bad](const KindValues&) { return std::make_unique<Damaged>(bad); });
+    std::vector<std::string> overrides = {
+        "data={train: {kind: damaged, size: 24}, validation: {kind: damaged, size: 8, offset: 24}, "
+        "on_bad_sample: skip, shuffle: false}"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return train(registry, ranks, overrides);
+  }
+};
+
+// C009.
+TEST_F(DamagedData, SkippedSamplesStandInTheSummaryOfAllRanks) {
+  for (const int ranks : {1, 2, 4}) {
+    const TrainingRun run =
+        train_on([](std::int64_t i) { return i == 3 || i == 6 || i == 17 || i == 25; }, ranks,
+                 {"train.steps=6"});
+    const auto& skipped = run.result.summary.at("skipped_samples");
+    EXPECT_EQ(run.result.summary.at("steps"), 6);
+    EXPECT_EQ(skipped.at("count"), 4);
+    std::string all;
+    for (const auto& s : skipped.at("samples")) {
+      all += fmt::format("{} {} {};", s.at("data").get<std::string>(), s.at("id").get<int>(),
+                         s.at("reason").get<std::string>());
+    }
+    EXPECT_EQ(all,
+              "train 3 image-3.png: is cut short;train 6 image-6.png: is cut short;"
+              "train 17 image-17.png: is cut short;validation 1 image-25.png: is cut short;");
+  }
+}
+
+TEST_F(DamagedData, AStepWithoutSamplesChangesNothingAndSaysNothingOfParameters) {
+  for (const int ranks : {1, 2}) {
+    const CapturedLog log;
+    // The first batch is bad, so batches 2 and 3 are the two steps of an epoch.
+    const TrainingRun run =
+        train_on([](std::int64_t i) { return i < 8; }, ranks, {"train.epochs=1"});
+    EXPECT_EQ(run.result.summary.at("steps"), 2);
+    EXPECT_EQ(run.result.summary.at("skipped"), 1);
+    ASSERT_EQ(run.events("skip").size(), 1U);
+    EXPECT_TRUE(run.events("skip")[0].at("loss").is_null());
+    EXPECT_TRUE(contains(log.text(), "step 1: none of its samples could be read: update skipped"));
+    EXPECT_FALSE(contains(log.text(), "does not depend on")) << log.text();
+  }
+}
+
+TEST_F(DamagedData, AnEpochWithoutASampleIsAnError) {
+  for (const std::string length : {"train.epochs=2", "train.steps=5"}) {
+    EXPECT_EQ(error_of<ConfigError>(
+                  [&] { train_on([](std::int64_t i) { return i < 24; }, 2, {length}); }),
+              "data.train: epoch 0 has no sample that can be read: 24 skipped "
+              "(data.on_bad_sample: skip), the first because of image-0.png: is cut short");
+  }
+}
+
+TEST_F(DamagedData, AnEvaluationWithoutSamplesHasNoLossAndIsNeverBest) {
+  const TrainingRun run = train_on([](std::int64_t i) { return i >= 24; }, 2,
+                                   {"train.epochs=3", "train.early_stop_patience=1"});
+  EXPECT_EQ(run.result.summary.at("steps"), 9);
+  EXPECT_EQ(run.result.summary.at("early_stop"), false);
+  EXPECT_TRUE(run.result.summary.at("validation").at("loss").is_null());
+  EXPECT_TRUE(run.result.summary.at("best").is_null());
+  EXPECT_EQ(run.events("evaluation").size(), 3U);
+  EXPECT_EQ(run.result.summary.at("skipped_samples").at("count"), 8);
+}
+
 }  // namespace
 }  // namespace dtrain::test
