@@ -24,6 +24,11 @@ void check_job(const Config& config, const Registry& registry, int ranks, const 
                const std::string& weights) {
   const std::string cpu_isa = select_cpu_isa(config.values.cpu_isa());
   const RunPlan plan = make_plan(config, registry, ranks, ranks);
+  // An evaluation keeps neither gradients nor optimizer state.
+  if (const std::string shortage = memory_shortage(plan, ranks);
+      weights.empty() && !shortage.empty()) {
+    throw ConfigError(shortage);
+  }
   const config::Init& init = config.values.init();
   if (!weights.empty()) {
     check_weights(weights, true, *plan.layout);
