@@ -85,6 +85,8 @@ int run_main(int argc, char** argv, const Registry& registry) {
   open_standard_streams();
   // A reader of the output that goes away ends the output, not the job.
   ::signal(SIGPIPE, SIG_IGN);
+  // A file that becomes too large is an error of the write, which names it.
+  ::signal(SIGXFSZ, SIG_IGN);
   end_by_signals_as_process_1();
   set_up_logging("", spdlog::level::info);
   std::error_code cwd_error;

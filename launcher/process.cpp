@@ -54,8 +54,9 @@ void run_child(const ChildPlan& plan, volatile int& error) {
   if (plan.output >= 0) check(::dup2(plan.output, STDOUT_FILENO) >= 0);
   if (plan.error_output >= 0) check(::dup2(plan.error_output, STDERR_FILENO) >= 0);
   for (int fd : *plan.inherited) check(::fcntl(fd, F_SETFD, 0) == 0);
-  // The launcher ignores SIGPIPE; a program expects the default.
+  // The launcher ignores these; a program expects the default.
   ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGXFSZ, SIG_DFL);
   check(::sigprocmask(SIG_SETMASK, plan.blocked, nullptr) == 0);
   ::execvpe(plan.arguments[0], plan.arguments, plan.environment);
   check(false);

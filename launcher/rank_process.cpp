@@ -45,6 +45,8 @@ void handle_stop_signals() {
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   // A peer or launcher that is gone is an error of the call that writes to it.
   ::signal(SIGPIPE, SIG_IGN);
+  // So is a file that becomes larger than RLIMIT_FSIZE.
+  ::signal(SIGXFSZ, SIG_IGN);
 }
 
 int descriptor(const char* variable) {
