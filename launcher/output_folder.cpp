@@ -11,8 +11,8 @@ void create_folder(const fs::path& folder, std::string_view what) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) {
-    throw ConfigError(
-        fmt::format("{}: {} cannot be created: {}", what, folder.string(), error.message()));
+    throw ConfigError(fmt::format("{}: {} cannot be created: {}; choose another folder", what,
+                                  folder.string(), errno_text(error.value())));
   }
 }
 

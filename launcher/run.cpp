@@ -3,6 +3,7 @@
 
 #include "dtrain/core/base/cpu_count.h"
 #include "dtrain/core/checkpoint/checkpoint.h"
+#include "dtrain/core/config/schema.h"
 #include "dtrain/core/ops/isa.h"
 #include "dtrain/launcher/commands.h"
 #include "dtrain/launcher/job.h"
@@ -59,6 +60,34 @@ void check_not_cleared(const fs::path& output, std::string_view key, const std::
       key, path));
 }
 
+// The run must not write over what it reads.
+void check_inputs_kept(const RunFolder& folder, const std::string& recipe, const Config& config) {
+  const auto check = [&](std::string_view what, const std::string& path) {
+    if (path.empty() || !run_writes(folder, path)) return;
+    throw ConfigError(
+        fmt::format("output: {} {} would be overwritten by the run's own file: choose another "
+                    "output folder (now {})",
+                    what, path, folder.root.string()));
+  };
+  check("the recipe", recipe);
+  config_internal::visit_keys(
+      config.values, "", config.kinds,
+      [&](const std::string& key, const google::protobuf::Message& message,
+          const google::protobuf::FieldDescriptor& field) {
+        // init.from is read before anything is written, and has a rule of its own.
+        if (!config_internal::key_of(field).path() || field.is_repeated() || key == "init.from") {
+          return;
+        }
+        check(key, message.GetReflection()->GetString(message, &field));
+      });
+}
+
+// Without an error where a part of the path cannot be looked at: who opens it says why.
+bool is_missing(const fs::path& path) {
+  std::error_code error;
+  return fs::status(path, error).type() == fs::file_type::not_found;
+}
+
 // What training and evaluation have in common.
 JobSpec rank_job(const CommandLine& line, const Config& config, int ranks) {
   JobSpec spec;
@@ -95,7 +124,7 @@ int process_count(const CommandLine& line, const config::TrainConfig& values) {
 int run_command(const CommandLine& line, const Registry& registry) {
   const Config config = load_config(line.config, line.overrides, registry.kinds());
   const int ranks = process_count(line, config.values);
-  if (!line.resume_from.empty() && !fs::exists(line.resume_from)) {
+  if (!line.resume_from.empty() && is_missing(line.resume_from)) {
     throw ConfigError(
         fmt::format("--resume-from {}: there is no such checkpoint; --resume goes on "
                     "from the newest of the output folder, if any",
@@ -108,6 +137,7 @@ int run_command(const CommandLine& line, const Registry& registry) {
   options.overwrite = line.overwrite;
   check_job(config, registry, ranks, options, "");
   const RunFolder folder{config.values.output()};
+  check_inputs_kept(folder, line.config, config);
   if (options.overwrite) {
     check_not_cleared(folder.root, "init.from", config.values.init().from());
     check_not_cleared(folder.root, "--resume-from", options.resume_from);
@@ -155,7 +185,7 @@ int evaluate_command(const CommandLine& line, const Registry& registry) {
   launcher::Job job = make_job(config, {});
   job.set_task(launcher::Job::EVALUATE);
   job.set_weights(line.weights.empty() ? config.values.output() : line.weights);
-  if (!fs::exists(job.weights())) {
+  if (is_missing(job.weights())) {
     throw ConfigError(
         fmt::format("{}: there are no weights; --weights names a run folder, a "
                     "checkpoint or a safetensors file",

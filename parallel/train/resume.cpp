@@ -35,7 +35,14 @@ std::filesystem::path find_checkpoint(const RunFolder& folder, const RunOptions&
   if (!options.resume_from.empty()) return resolve_checkpoint(options.resume_from);
   const auto newest = find_newest_checkpoint(folder.checkpoints());
   if (newest) return *newest;
-  spdlog::info("no checkpoint in {}: starting at step 0", folder.checkpoints().string());
+  if (list_checkpoints(folder.checkpoints()).empty()) {
+    spdlog::info("no checkpoint in {}: starting at step 0", folder.checkpoints().string());
+  } else {
+    spdlog::warn(
+        "no checkpoint in {} is whole: starting at step 0; damaged ones stay until the run reaches "
+        "their steps",
+        folder.checkpoints().string());
+  }
   return {};
 }
 

@@ -64,6 +64,12 @@ struct RunFolder {
 // Checks before any rank starts that the output folder may be used: throws ConfigError if it holds
 // a run and neither --resume, --resume-from nor --overwrite was given. Under --overwrite removes
 // what the earlier run left (only files that a run makes). Writes nothing else.
+// Also throws it where the folder cannot be used, or a file of the names above is not a run's:
+// Note [Whose file it is].
 void prepare_output(const RunFolder& folder, const RunOptions& options);
+
+// Whether `file` is one that a run in this folder writes over or removes. A resolved recipe that a
+// run left as config.yaml is not: it is replaced by itself.
+bool run_writes(const RunFolder& folder, const std::filesystem::path& file);
 
 }  // namespace dtrain

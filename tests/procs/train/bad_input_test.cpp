@@ -164,5 +164,85 @@ TEST_F(BadInput, ADamagedCheckpointIsPassedOver) {
   expect_same_bits(run, undisturbed, "over a damaged checkpoint");
 }
 
+// Where no checkpoint is whole the run starts over, and replaces them.
+TEST_F(BadInput, OnlyDamagedCheckpointsAreReplaced) {
+  for (const char* damaged : {"model.safetensors", "state.pb"}) {
+    const RunFiles run = train(good, 1);
+    const std::string id = read_run_state(run.last_checkpoint()).run_id();
+    write((run.last_checkpoint() / damaged).string(), "?");
+    const Outcome outcome = finish(command(good, 2, run, {"--resume"}));
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    EXPECT_NE((outcome.output + outcome.error).find("starting at step 0"), std::string::npos);
+    verify_checkpoint(run.checkpoint(4));
+    // Still the same run, where that could be told.
+    EXPECT_EQ(read_run_state(run.last_checkpoint()).run_id() == id,
+              std::string(damaged) == "model.safetensors");
+  }
+}
+
+TEST_F(BadInput, InputsAreNotOverwritten) {
+  const RunFiles run = new_output();
+  const std::string recipe = write("config.yaml", good).string();
+  const std::string points = write("rank-0.log", "x,t\n1,1\n1,2\n1,3\n1,4\n").string();
+  const std::string csv = R"(
+model: {name: mlp, inputs: 1, hidden: [], outputs: 1}
+loss: mse
+data: {train: {kind: csv, path: )" +
+                          points + R"(, features: [x], targets: [t]}}
+batch: {global: 4, micro: 1}
+)";
+  for (const char* option : {"--show=all", "--overwrite", "--resume"}) {
+    const std::string output = "output=" + folder_.path().string();
+    Outcome outcome = finish({program_, recipe, output, option});
+    EXPECT_EQ(outcome.code, 2) << outcome.error;
+    EXPECT_NE(outcome.error.find("the recipe " + recipe), std::string::npos) << outcome.error;
+    EXPECT_EQ(read_file(recipe), good);
+    fs::remove(recipe);
+    outcome = finish(command(csv, 1, {folder_.path()}, {option}));
+    EXPECT_EQ(outcome.code, 2) << outcome.error;
+    EXPECT_NE(outcome.error.find("data.train.path " + points), std::string::npos) << outcome.error;
+    EXPECT_TRUE(read_file(points).starts_with("x,t"));
+    write("config.yaml", good);
+  }
+}
+
+// The recipe that a run left is a recipe for that folder too.
+TEST_F(BadInput, TheRunsOwnRecipeMayResumeIt) {
+  const RunFiles run = train(good, 1);
+  const std::string recipe = (run.folder / "config.yaml").string();
+  const std::string output = "output=" + run.folder.string();
+  EXPECT_EQ(finish({program_, recipe, output, "--resume", "train.steps=6"}).code, 0);
+  EXPECT_EQ(run.steps(), 6);
+  EXPECT_EQ(finish({program_, recipe, output, "--overwrite", "train.steps=2"}).code, 0);
+  EXPECT_EQ(run.steps(), 2);
+}
+
+// What a run leaves behind by going back cannot come back.
+TEST_F(BadInput, GoingBackGivesUpTheLaterSteps) {
+  const RunFiles run = train(good, 1, {"checkpoint.every_steps=1", "checkpoint.keep_last=9"});
+  const std::string older = run.checkpoint(1).string();
+  const Outcome outcome =
+      finish(command(good, 2, run, {"--resume-from", older, "optimizer.lr=0.2", "train.steps=2"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_NE((outcome.output + outcome.error).find("later steps are removed (2, 3, 4)"),
+            std::string::npos);
+  EXPECT_EQ(list_checkpoints(run.checkpoints()), (std::vector<std::int64_t>{1, 2}));
+}
+
+// A limit on the size of files ends a save, not the process.
+TEST_F(BadInput, FilesThatMayNotGrowAreAnErrorWithPathAndRemedy) {
+  const RunFiles run = new_output();
+  std::string script = "ulimit -f 64; exec";  // blocks of 512 or 1024 bytes
+  for (const std::string& word : command(good, 1, run, {"model.hidden=[8000]"})) {
+    script += " '" + word + "'";
+  }
+  const Outcome outcome = finish({"sh", "-c", script});
+  EXPECT_EQ(outcome.code, 1) << outcome.error;
+  for (const char* word : {"step-00000004", "File too large (EFBIG)", "ulimit -f"}) {
+    EXPECT_NE(outcome.error.find(word), std::string::npos) << outcome.error;
+  }
+  EXPECT_EQ(run.summary().at("failure").at("rank"), 0);
+}
+
 }  // namespace
 }  // namespace dtrain

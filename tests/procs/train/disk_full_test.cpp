@@ -57,12 +57,19 @@ TEST_F(DiskFull, StopsWithTheEarlierCheckpointsIntact) {
   }
 }
 
+// Training goes on to its end, but a run without the weights of its last step is not done.
 TEST_F(DiskFull, IsAWarningIfAskedFor) {
   Outcome outcome;
   const RunFiles run = run_in(12, {"checkpoint.on_save_error=warn"}, outcome);
-  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.code, 1) << outcome.error;
   EXPECT_NE((outcome.output + outcome.error).find("No space left on device"), std::string::npos);
-  EXPECT_EQ(run.summary().at("status"), "done");
+  EXPECT_NE(outcome.error.find("step-00000004: the weights of the last step, 4, were not saved"),
+            std::string::npos)
+      << outcome.error;
+  EXPECT_EQ((outcome.output + outcome.error).find("done at step"), std::string::npos);
+  EXPECT_EQ(run.summary().at("status"), "failed");
+  EXPECT_EQ(run.summary().at("steps"), 4);
+  EXPECT_EQ(run.summary().at("failure").at("rank"), 0);
   EXPECT_EQ(run.each_step("step").size(), 4);
   EXPECT_EQ(list_checkpoints(run.checkpoints()), (std::vector<std::int64_t>{1, 2}));
 }
