@@ -58,7 +58,8 @@ void RunRecord::step(const StepRecord& record) {
                {"skipped", record.skipped}});
   if (!record.ids.empty()) json["ids"] = record.ids;
   log_->write(json);
-  if (!progress_->due(record.step, record.steps)) return;
+  // A step without targets has no loss to show, and was said to be skipped.
+  if (record.metrics.loss_weight == 0 || !progress_->due(record.step, record.steps)) return;
   progress_->step(
       {.step = record.step,
        .steps = record.steps,

@@ -323,6 +323,16 @@ TEST_F(DamagedData, AStepWithoutSamplesChangesNothingAndSaysNothingOfParameters)
   }
 }
 
+// Weight decay would move the weights without any gradient.
+TEST_F(DamagedData, AStepWithoutSamplesDecaysNothing) {
+  const auto first_bad = [](std::int64_t i) { return i < 8; };
+  const std::string decay = "optimizer={name: sgd, lr: 0.1, weight_decay: 0.5}";
+  const TrainingRun late = train_on(first_bad, 1, {"train.steps=1", decay});
+  const TrainingRun none =
+      train_on([](std::int64_t) { return false; }, 1, {"train.steps=1", decay});
+  EXPECT_EQ(late.digest(), none.digest());  // all samples are alike: one update each
+}
+
 TEST_F(DamagedData, AnEpochWithoutASampleIsAnError) {
   for (const std::string length : {"train.epochs=2", "train.steps=5"}) {
     EXPECT_EQ(error_of<ConfigError>(
