@@ -135,9 +135,11 @@ int run_command(const CommandLine& line, const Registry& registry) {
   options.resume = line.resume;
   options.resume_from = line.resume_from;
   options.overwrite = line.overwrite;
-  check_job(config, registry, ranks, options, "");
   const RunFolder folder{config.values.output()};
   check_inputs_kept(folder, line.config, config);
+  // Whether it can be used at all, before it is searched for checkpoints. Clears nothing.
+  prepare_output(folder, {.resume = true});
+  check_job(config, registry, ranks, options, "");
   if (options.overwrite) {
     check_not_cleared(folder.root, "init.from", config.values.init().from());
     check_not_cleared(folder.root, "--resume-from", options.resume_from);

@@ -206,6 +206,18 @@ batch: {global: 4, micro: 1}
   }
 }
 
+TEST_F(BadInput, AnOutputThatCannotBeIsNamedAsItWasWritten) {
+  const fs::path file = write("file", "");
+  for (const char* option : {"--show=all", "--overwrite", "--resume"}) {
+    for (const fs::path& output : {file, file / "y"}) {
+      const Outcome outcome = finish(command(good, 2, {output}, {option}));
+      EXPECT_EQ(outcome.code, 2) << outcome.error;
+      EXPECT_TRUE(outcome.error.starts_with("output: " + output.string() + " ")) << outcome.error;
+      EXPECT_NE(outcome.error.find("choose another one"), std::string::npos) << outcome.error;
+    }
+  }
+}
+
 // The recipe that a run left is a recipe for that folder too.
 TEST_F(BadInput, TheRunsOwnRecipeMayResumeIt) {
   const RunFiles run = train(good, 1);
