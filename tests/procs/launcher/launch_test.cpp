@@ -52,6 +52,15 @@ TEST(Launch, GivesRanksTheirEnvironment) {
                                    "[r2] 2 2 3 3 0 127.0.0.1"}));
 }
 
+// dtrain ignores SIGXFSZ; the programs that it starts do not.
+TEST(Launch, LeavesProgramsTheSignalOfALimitedFile) {
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "file").string();
+  const Outcome outcome =
+      run_dtrain(launch_shell(1, "ulimit -f 1; exec head -c 100000 /dev/zero > " + file));
+  EXPECT_EQ(outcome.code, 128 + SIGXFSZ) << outcome.error;
+}
+
 TEST(Launch, SharesOutProcessorsUnlessTold) {
   const std::vector<std::string> print = launch_shell(1, "echo $OMP_NUM_THREADS");
   EXPECT_GE(std::stoi(run_dtrain(print).output), 1);
