@@ -29,7 +29,8 @@ namespace dtrain {
 
 namespace {
 
-// Seconds that the other ranks get, once one has failed, to notice it themselves and say so.
+// Seconds that the other ranks get, once one has failed, to notice it themselves and say so. One
+// that others blame gets them too: it may be about to tell what happened to it.
 constexpr double failure_grace = 2;
 
 constexpr std::array<ConsoleStream, 2> streams = {ConsoleStream::output, ConsoleStream::error};
@@ -51,7 +52,6 @@ class Supervisor {
   void take_reports();
   void begin_abort();
   void pass_deadline();
-  bool only_blamed_run() const;
   void signal_ranks(int signal);
   void kill_ranks();
   JobEnd conclude();
@@ -204,7 +204,7 @@ void Supervisor::loop() {
       if (polled[1].revents != 0) take_reports();
       if (polled[0].revents != 0) handle_signals();
     }
-    if (kill_at_.passed() || only_blamed_run()) pass_deadline();
+    if (kill_at_.passed()) pass_deadline();
   }
 }
 
@@ -254,18 +254,6 @@ void Supervisor::pass_deadline() {
   if (!aborting_) forced_ = true;
   kill_ranks();
   kill_at_ = Deadline();
-}
-
-// True if the job failed and each rank that still runs is one that another waited for in vain: they
-// have nothing to say for which it would be worth waiting.
-bool Supervisor::only_blamed_run() const {
-  if (!aborting_ || running_ == 0) return false;
-  return std::all_of(ends_.begin(), ends_.end(), [&](const RankEnd& end) {
-    return end.ended || end.killed_by_us ||
-           std::any_of(ends_.begin(), ends_.end(), [&](const RankEnd& other) {
-             return other.report && other.report->blamed_rank == end.rank && !end.report;
-           });
-  });
 }
 
 void Supervisor::reap() {
