@@ -22,8 +22,8 @@ std::optional<checkpoint::RunState> resume(Communicator& comm, const Config& con
                                            const std::string& dataset_identity, Replica& replica);
 
 // What resume() would refuse, found before a rank starts: throws ConfigError, or CheckpointError
-// where `options` name a checkpoint that is none. A newest checkpoint that cannot be read is left to
-// resume(), which may find an older one. Returns whether there is a checkpoint to go on from.
+// where `options` name a checkpoint that is none. A newest checkpoint that cannot be read is left
+// to resume(), which may find an older one. Returns whether there is a checkpoint to go on from.
 bool check_resume(const Config& config, const KindTable& kinds, const RunOptions& options,
                   const std::string& cpu_isa, const std::string& dataset_identity);
 
