@@ -181,7 +181,10 @@ void draw_clutter(Random& random, Canvas& canvas) {
   for (int i = 0; i < count; ++i) {
     const GlyphPoint a{random.between(0, side - 1), random.between(0, side - 1)};
     const GlyphPoint b{a.x + random.around(clutter_length), a.y + random.around(clutter_length)};
-    canvas.line(a, b, random.between(0.4f, 1.0f), random.between(0.3f, 0.8f));
+    // Drawn one by one: compilers differ in which argument of a call they evaluate first.
+    const float ink = random.between(0.3f, 0.8f);
+    const float radius = random.between(0.4f, 1.0f);
+    canvas.line(a, b, radius, ink);
   }
 }
 
