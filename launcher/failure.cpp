@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "dtrain/core/base/control_group.h"
 #include "dtrain/core/base/files.h"
 #include "dtrain/launcher/exit_code.h"
 
@@ -215,20 +216,10 @@ std::int64_t number_after(const fs::path& path, const std::string& key) {
 }  // namespace
 
 std::int64_t count_oom_kills() {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    // hierarchy-id:controllers:path
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
-    const fs::path group = fs::path(line.substr(second + 1)).relative_path();
-    std::int64_t count = -1;
-    if (controllers == ",,") {
-      count = number_after("/sys/fs/cgroup" / group / "memory.events", "oom_kill");
-    } else if (controllers.find(",memory,") != std::string::npos) {
-      count = number_after("/sys/fs/cgroup/memory" / group / "memory.oom_control", "oom_kill");
-    }
+  for (const ControlGroup& group : control_groups("memory")) {
+    const fs::path folder = group.levels().front();
+    const std::int64_t count = number_after(
+        folder / (group.version == 2 ? "memory.events" : "memory.oom_control"), "oom_kill");
     if (count >= 0) return count;
   }
   return number_after("/proc/vmstat", "oom_kill");

@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <sstream>
 
+#include "dtrain/core/base/control_group.h"
+
 namespace dtrain {
 namespace fs = std::filesystem;
 
@@ -19,18 +21,6 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// The tightest positive quota of this level and all above it.
-template <typename ReadQuota>
-double tightest_quota(const fs::path& root, fs::path group, ReadQuota read_quota) {
-  double tightest = 0;
-  while (true) {
-    const double quota = read_quota(root / group.relative_path());
-    if (quota > 0 && (tightest == 0 || quota < tightest)) tightest = quota;
-    if (group == group.parent_path() || group.empty()) return tightest;
-    group = group.parent_path();
-  }
-}
-
 double quota_v1(const fs::path& folder) {
   const std::string quota = first_line(folder / "cpu.cfs_quota_us");
   const std::string period = first_line(folder / "cpu.cfs_period_us");
@@ -38,25 +28,17 @@ double quota_v1(const fs::path& folder) {
   return quota_from_cpu_max(quota + " " + period);
 }
 
+double quota_v2(const fs::path& folder) {
+  return quota_from_cpu_max(first_line(folder / "cpu.max"));
+}
+
+// The tightest positive quota of all groups and all levels; 0 if there is none.
 double cgroup_quota() {
-  std::ifstream groups("/proc/self/cgroup");
   double tightest = 0;
-  auto take = [&](double quota) {
-    if (quota > 0 && (tightest == 0 || quota < tightest)) tightest = quota;
-  };
-  for (std::string line; std::getline(groups, line);) {
-    // hierarchy-id:controllers:path
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const fs::path group = line.substr(second + 1);
-    if (controllers.empty()) {
-      take(tightest_quota("/sys/fs/cgroup", group, [](const fs::path& folder) {
-        return quota_from_cpu_max(first_line(folder / "cpu.max"));
-      }));
-    } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
-      take(tightest_quota("/sys/fs/cgroup/cpu", group, quota_v1));
+  for (const ControlGroup& group : control_groups("cpu")) {
+    for (const fs::path& folder : group.levels()) {
+      const double quota = group.version == 2 ? quota_v2(folder) : quota_v1(folder);
+      if (quota > 0 && (tightest == 0 || quota < tightest)) tightest = quota;
     }
   }
   return tightest;

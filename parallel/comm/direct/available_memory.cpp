@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "dtrain/core/base/control_group.h"
+
 namespace dtrain {
 namespace fs = std::filesystem;
 
@@ -39,22 +41,14 @@ struct Files {
 constexpr Files version_1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
 constexpr Files version_2{"memory.max", "memory.current", "inactive_file"};
 
-// Takes the tightest limit of this group and all above it. In a container the path of the group
-// may not exist below the mount: its root then is the group.
-void tighten(const fs::path& mount, fs::path group, const Files& files, AvailableMemory& out) {
-  while (true) {
-    const fs::path folder = mount / group.relative_path();
-    const auto limit = read_number(folder / files.limit);
-    const auto usage = read_number(folder / files.usage);
-    if (limit && usage) {
-      const std::uint64_t used =
-          *usage - std::min(*usage, read_key(folder / "memory.stat", files.cache));
-      const std::uint64_t left = *limit > used ? *limit - used : 0;
-      if (left < out.bytes) out = {left, (folder / files.limit).string()};
-    }
-    if (group.empty() || group == group.parent_path()) return;
-    group = group.parent_path();
-  }
+void tighten(const fs::path& folder, const Files& files, AvailableMemory& out) {
+  const auto limit = read_number(folder / files.limit);
+  const auto usage = read_number(folder / files.usage);
+  if (!limit || !usage) return;
+  const std::uint64_t used =
+      *usage - std::min(*usage, read_key(folder / "memory.stat", files.cache));
+  const std::uint64_t left = *limit > used ? *limit - used : 0;
+  if (left < out.bytes) out = {left, (folder / files.limit).string()};
 }
 
 }  // namespace
@@ -63,19 +57,9 @@ AvailableMemory available_memory(const fs::path& root) {
   AvailableMemory out{std::numeric_limits<std::uint64_t>::max(), "nothing"};
   const std::uint64_t kibibytes = read_key(root / "proc/meminfo", "MemAvailable:");
   if (kibibytes > 0) out = {kibibytes * 1024, "memory of the machine"};
-  const fs::path mount = root / "sys/fs/cgroup";
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    // hierarchy-id:controllers:path
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const fs::path group = line.substr(second + 1);
-    if (controllers.empty()) {
-      tighten(mount, group, version_2, out);
-    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
-      tighten(mount / "memory", group, version_1, out);
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    for (const fs::path& folder : group.levels()) {
+      tighten(folder, group.version == 2 ? version_2 : version_1, out);
     }
   }
   return out;
