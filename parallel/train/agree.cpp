@@ -67,11 +67,11 @@ void agree_on_model(Communicator& comm, const ArenaLayout& layout) {
   }
 }
 
-void check_same_weights(Communicator& comm, const ParameterArena& arena) {
+std::string check_same_weights(Communicator& comm, const ParameterArena& arena) {
   const std::vector<std::string> digests = gather_texts(comm, arena.digest());
   bool same = true;
   for (const std::string& digest : digests) same = same && digest == digests[0];
-  if (same) return;
+  if (same) return digests[0];
   std::string lines;
   for (const Parameter* p : arena.layout().parameters()) {
     lines += p->name + " " +
@@ -95,6 +95,7 @@ void check_same_weights(Communicator& comm, const ParameterArena& arena) {
         "or the processor of one of the two hosts; go on from the last checkpoint with --resume",
         rank, names));
   }
+  throw InternalError("check_sync: the weights' digests differ, but no tensor does");
 }
 
 }  // namespace dtrain

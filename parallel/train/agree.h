@@ -26,8 +26,8 @@ void agree(Communicator& comm, const std::vector<Fact>& facts);
 // "fc.weight: rank 0 [10, 32], rank 1 [12, 32]".
 void agree_on_model(Communicator& comm, const ArenaLayout& layout);
 
-// Collective. Compares the weights of all ranks; throws InternalError naming the tensors and ranks
-// that differ from rank 0.
-void check_same_weights(Communicator& comm, const ParameterArena& arena);
+// Collective. Compares the weights of all ranks and returns their digest; throws InternalError
+// naming the tensors and ranks that differ from rank 0.
+std::string check_same_weights(Communicator& comm, const ParameterArena& arena);
 
 }  // namespace dtrain

@@ -127,7 +127,7 @@ void Trainer::start() {
     }
     replica_.broadcast(comm_);
   }
-  check_same_weights(comm_, replica_.arena());
+  const std::string digest = check_same_weights(comm_, replica_.arena());
   if (already_finished_) return;
 
   if (first_rank_) {
@@ -149,7 +149,7 @@ void Trainer::start() {
         plan_.layout->parameter_count(), plan_.batches.virtual_ranks, comm_.size(), plan_.cores,
         cpu_isa_, plan_.batches.global, plan_.batches.virtual_ranks, plan_.batches.accumulate,
         plan_.batches.micro, plan_.steps);
-    spdlog::info("{} | initial weights {}", comm_.stats().transport, replica_.arena().digest());
+    spdlog::info("{} | initial weights {}", comm_.stats().transport, digest);
     for (const std::string& warning : plan_.warnings) spdlog::warn("{}", warning);
   }
   record_ = std::make_unique<RunRecord>(config_, first_rank_, resumed ? progress_.step : -1);
@@ -159,7 +159,7 @@ void Trainer::start() {
                   {"virtual_ranks", plan_.batches.virtual_ranks},
                   {"steps", plan_.steps},
                   {"cpu_isa", cpu_isa_},
-                  {"weights_digest", replica_.arena().digest()},
+                  {"weights_digest", digest},
                   {"time", utc_now()}});
 }
 
