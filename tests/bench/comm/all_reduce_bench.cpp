@@ -7,8 +7,6 @@
 // Starts the other ranks by executing itself. Sizes are in bytes; 100 MB means 1e8.
 #include <algorithm>
 #include <fstream>
-#include <iostream>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -16,6 +14,7 @@
 
 #include "copy_ceiling.h"
 #include "gloo_peer.h"
+#include "program.h"
 #include "samples.h"
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -66,20 +65,6 @@ double measure(Communicator& comm, const Method& method, std::size_t count) {
   comm.all_gather(stream, std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)))
       .wait();
   return *std::ranges::max_element(all);
-}
-
-// Keeps this thread on the n-th processor that it may use.
-void pin_to_processor(int n) {
-  cpu_set_t usable;
-  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
-    if (!CPU_ISSET(processor, &usable) || n-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(processor, &one);
-    ::sched_setaffinity(0, sizeof one, &one);
-    return;
-  }
 }
 
 void run_rank(const Options& options) {
@@ -243,10 +228,5 @@ int run(int argc, char** argv) {
 }  // namespace dtrain
 
 int main(int argc, char** argv) {
-  try {
-    return dtrain::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::cerr << "bench_all_reduce: " << e.what() << "\n";
-    return 1;
-  }
+  return dtrain::run_program("bench_all_reduce", dtrain::run, argc, argv);
 }

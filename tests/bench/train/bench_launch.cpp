@@ -6,7 +6,6 @@
 // Each run trains a small mlp in a new folder. The benchmark sleeps in inotify until the log grows,
 // so it takes no time from the ranks; what it reports includes its own waking up.
 #include <fcntl.h>
-#include <iostream>
 #include <poll.h>
 #include <signal.h>
 #include <sys/inotify.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "measurements.h"
+#include "program.h"
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <spawn.h>
@@ -165,10 +165,5 @@ int run(int argc, char** argv) {
 }  // namespace dtrain
 
 int main(int argc, char** argv) {
-  try {
-    return dtrain::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::cerr << "bench_launch: " << e.what() << "\n";
-    return 1;
-  }
+  return dtrain::run_program("bench_launch", dtrain::run, argc, argv);
 }

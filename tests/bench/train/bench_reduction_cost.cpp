@@ -7,9 +7,9 @@
 // which changes no time. Steps take turns in one run (with, without, without, with), so that both
 // see the same machine. The check for non-finite numbers is made either way; its time is measured
 // beside and added.
-#include <iostream>
 
 #include "measurements.h"
+#include "program.h"
 #include "training_steps.h"
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -134,10 +134,5 @@ int run(int argc, char** argv) {
 }  // namespace dtrain
 
 int main(int argc, char** argv) {
-  try {
-    return dtrain::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::cerr << "bench_reduction_cost: " << e.what() << "\n";
-    return 1;
-  }
+  return dtrain::run_program("bench_reduction_cost", dtrain::run, argc, argv);
 }

@@ -5,9 +5,9 @@
 //
 // The two take turns (1, 2, 1, 2, ...); the ratio is taken round by round and its median reported,
 // so that a slow minute of the machine counts on both sides.
-#include <iostream>
 
 #include "measurements.h"
+#include "program.h"
 #include "training_steps.h"
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -80,10 +80,5 @@ int run(int argc, char** argv) {
 }  // namespace dtrain
 
 int main(int argc, char** argv) {
-  try {
-    return dtrain::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::cerr << "bench_scaling: " << e.what() << "\n";
-    return 1;
-  }
+  return dtrain::run_program("bench_scaling", dtrain::run, argc, argv);
 }

@@ -1,13 +1,13 @@
 #include "rank_processes.h"
 
 #include <cstdio>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
+#include "program.h"
 #include <fmt/format.h>
 
 #include "dtrain/core/base/error.h"
@@ -18,19 +18,6 @@
 namespace dtrain {
 
 namespace {
-
-void stay_on_processor(int n) {
-  cpu_set_t usable;
-  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
-    if (!CPU_ISSET(processor, &usable) || n-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(processor, &one);
-    ::sched_setaffinity(0, sizeof one, &one);
-    return;
-  }
-}
 
 // Runs `body` in a forked process that ends with this one.
 pid_t start(const std::function<void()>& body) {
@@ -79,7 +66,7 @@ void run_processes(int ranks, const std::function<void(Communicator&)>& body) {
   std::vector<pid_t> pids;
   for (int rank = 0; rank < ranks && !path.empty(); ++rank) {
     pids.push_back(start([&] {
-      stay_on_processor(rank);
+      pin_to_processor(rank);
       UnixStore store(path);
       const auto comm = make_shm_communicator(store, rank, ranks);
       body(*comm);
