@@ -1,6 +1,7 @@
 #include "dtrain/launcher/output_folder.h"
 
 #include <system_error>
+#include <unistd.h>
 
 #include "dtrain/core/base/error.h"
 
@@ -16,23 +17,26 @@ void create_folder(const fs::path& folder, std::string_view what) {
   }
 }
 
-namespace {
-
-// In an order in which a folder that is refused stays as it was, and one that another run uses is
-// never cleared.
-FolderLock lock_and_prepare(const RunFolder& folder, const RunOptions& options) {
-  if (!fs::is_directory(folder.root)) {
-    prepare_output(folder, options);
-    create_folder(folder.root, "output");
+OutputFolder::OutputFolder(const RunFolder& folder) : folder_(folder) {
+  std::error_code ignored;
+  // One that cannot be opened is named by the checks.
+  if (fs::is_directory(folder.root, ignored) && ::access(folder.root.c_str(), R_OK) == 0) {
+    lock_.emplace(folder.root);
   }
-  FolderLock lock(folder.root);
-  prepare_output(folder, options);
-  return lock;
+  prepare_output(folder, {.resume = true});
 }
 
-}  // namespace
-
 OutputFolder::OutputFolder(const RunFolder& folder, const RunOptions& options)
-    : lock_(lock_and_prepare(folder, options)) {}
+    : OutputFolder(folder) {
+  prepare(options);
+}
+
+void OutputFolder::prepare(const RunOptions& options) {
+  if (!lock_) {
+    create_folder(folder_.root, "output");
+    lock_.emplace(folder_.root);
+  }
+  prepare_output(folder_, options);
+}
 
 }  // namespace dtrain

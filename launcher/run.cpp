@@ -137,14 +137,14 @@ int run_command(const CommandLine& line, const Registry& registry) {
   options.overwrite = line.overwrite;
   const RunFolder folder{config.values.output()};
   check_inputs_kept(folder, line.config, config);
-  // Whether it can be used at all, before it is searched for checkpoints. Clears nothing.
-  prepare_output(folder, {.resume = true});
+  // Before it is searched for checkpoints. Clears nothing yet.
+  OutputFolder output(folder);
   check_job(config, registry, ranks, options, "");
   if (options.overwrite) {
     check_not_cleared(folder.root, "init.from", config.values.init().from());
     check_not_cleared(folder.root, "--resume-from", options.resume_from);
   }
-  const OutputFolder output(folder, options);
+  output.prepare(options);
 
   JobSpec spec = rank_job(line, config, ranks);
   if (line.log_dir.empty()) {
