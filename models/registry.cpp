@@ -2,6 +2,7 @@
 
 #include "dtrain/models/convnet.h"
 #include "dtrain/models/mlp.h"
+#include "dtrain/models/resnet.h"
 
 namespace dtrain {
 
@@ -41,6 +42,9 @@ void register_builtin_models(ModelRegistry& models) {
                               [](const config::Convnet& options, const ModelInput& input) {
                                 return std::make_unique<Convnet>(options, input);
                               });
+  models.add<config::Resnet>("resnet", [](const config::Resnet& options, const ModelInput& input) {
+    return std::make_unique<Resnet>(options, input);
+  });
 }
 
 }  // namespace dtrain

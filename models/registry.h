@@ -50,7 +50,7 @@ class ModelRegistry {
   std::map<std::string, Kind> kinds_;
 };
 
-// mlp, convnet.
+// mlp, convnet, resnet.
 void register_builtin_models(ModelRegistry& models);
 
 }  // namespace dtrain

@@ -17,6 +17,7 @@ enum class InitScheme : std::uint8_t {
   uniform_fan_in,  // U(-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's default of linear and conv
   kaiming_uniform,
   kaiming_normal,
+  kaiming_normal_fan_out,
   xavier_uniform,
   xavier_normal
 };

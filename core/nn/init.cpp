@@ -54,6 +54,9 @@ void fill(const Parameter& parameter, std::span<float> values, RandomSequence ra
     case InitScheme::kaiming_normal:
       fill_normal(values, std::sqrt(2 / fans.in), random);
       return;
+    case InitScheme::kaiming_normal_fan_out:
+      fill_normal(values, std::sqrt(2 / fans.out), random);
+      return;
     case InitScheme::xavier_uniform:
       fill_uniform(values, std::sqrt(6 / (fans.in + fans.out)), random);
       return;

@@ -35,13 +35,13 @@ Value Conv2d::forward(Pass& pass, const Value& x) const {
   return functions::conv2d(pass, x, weight_, bias_, options_);
 }
 
-BatchNorm::BatchNorm(std::int64_t channels, float epsilon, float momentum)
-    : epsilon_(epsilon),
-      weight_(add_parameter("weight", {channels}, InitScheme::ones, 0, true)),
+BatchNorm::BatchNorm(std::int64_t channels, const Options& options)
+    : epsilon_(options.epsilon),
+      weight_(add_parameter("weight", {channels}, options.weight_init, 0, true)),
       bias_(add_parameter("bias", {channels}, InitScheme::zeros, 0, true)),
       running_mean_(add_buffer("running_mean", {channels}, 0)),
       running_variance_(add_buffer("running_var", {channels}, 1)),
-      statistics_(add_running_statistics(running_mean_, running_variance_, momentum)) {}
+      statistics_(add_running_statistics(running_mean_, running_variance_, options.momentum)) {}
 
 Value BatchNorm::forward(Pass& pass, const Value& x) const {
   return functions::batch_norm(pass, x, weight_, bias_, statistics_, epsilon_);

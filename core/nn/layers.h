@@ -36,7 +36,13 @@ class Conv2d final : public Module {
 // Over all axes but the last: BatchNorm1d and 2d of PyTorch in one.
 class BatchNorm final : public Module {
  public:
-  explicit BatchNorm(std::int64_t channels, float epsilon = 1e-5F, float momentum = 0.1F);
+  struct Options {
+    float epsilon = 1e-5F;
+    float momentum = 0.1F;
+    InitScheme weight_init = InitScheme::ones;
+  };
+  explicit BatchNorm(std::int64_t channels) : BatchNorm(channels, Options{}) {}
+  BatchNorm(std::int64_t channels, const Options& options);
   Value forward(Pass& pass, const Value& x) const override;
   // Followed by ReLU, in one operation.
   Value forward_relu(Pass& pass, const Value& x) const;

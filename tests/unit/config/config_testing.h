@@ -16,6 +16,7 @@ inline KindTable known_kinds() {
   KindTable kinds;
   kinds.add("model", "mlp", config::Mlp::default_instance());
   kinds.add("model", "convnet", config::Convnet::default_instance());
+  kinds.add("model", "resnet", config::Resnet::default_instance());
   kinds.add("dataset", "glyphs", config::Glyphs::default_instance());
   kinds.add("dataset", "mnist", config::Mnist::default_instance());
   kinds.add("dataset", "csv", config::Csv::default_instance());

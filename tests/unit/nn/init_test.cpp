@@ -54,6 +54,7 @@ TEST(Init, BoundsOfLinearWeights) {
   expect_uniform(initial(shape, InitScheme::kaiming_uniform, 50), std::sqrt(6 / 50.0));
   expect_uniform(initial(shape, InitScheme::xavier_uniform, 50), std::sqrt(6 / 250.0));
   expect_normal(initial(shape, InitScheme::kaiming_normal, 50), std::sqrt(2 / 50.0));
+  expect_normal(initial(shape, InitScheme::kaiming_normal_fan_out, 50), std::sqrt(2 / 200.0));
   expect_normal(initial(shape, InitScheme::xavier_normal, 50), std::sqrt(2 / 250.0));
 }
 

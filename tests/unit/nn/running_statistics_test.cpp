@@ -12,7 +12,7 @@ namespace {
 class Normed final : public Module {
  public:
   explicit Normed(std::int64_t channels, float momentum = 0.1F)
-      : norm_(add<BatchNorm>("norm", channels, 1e-5F, momentum)) {}
+      : norm_(add<BatchNorm>("norm", channels, BatchNorm::Options{.momentum = momentum})) {}
   Value forward(Pass& pass, const Value& x) const override { return norm_.forward(pass, x); }
 
  private:
