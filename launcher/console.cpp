@@ -19,8 +19,8 @@ constexpr std::string_view clear_line = "\r\x1b[K";
 }  // namespace
 
 Console::Console(int output_fd, int error_fd)
-    : sinks_{Sink{output_fd, ::isatty(output_fd) != 0, false, 0, {}},
-             Sink{error_fd, ::isatty(error_fd) != 0, false, 0, {}}} {}
+    : sinks_{Sink{output_fd, ::isatty(output_fd) != 0, false, 0, 0, {}},
+             Sink{error_fd, ::isatty(error_fd) != 0, false, 0, 0, {}}} {}
 
 void Console::append(Sink& sink, std::string_view text) {
   if (!sink.closed) sink.text += text;
@@ -73,8 +73,9 @@ bool Console::write_once(Sink& sink, std::size_t most) {
   if (n < 0 && errno == EINTR) return true;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (n < 0) {
-    // Nobody reads any more, or the disk is full: the run goes on, and rank logs have the text.
+    // The job goes on, and rank logs have the text.
     sink.closed = true;
+    sink.error = errno == EPIPE ? 0 : errno;
     sink.text.clear();
     sink.written = 0;
     return true;

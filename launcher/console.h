@@ -2,7 +2,8 @@
 //
 // Lines go out whole and in order, a rank's line never inside another's. Nothing here waits for a
 // reader: text is kept until the descriptor takes it, so that a paused pager cannot keep the
-// launcher from noticing that a rank died. A reader that goes away (EPIPE) ends that stream.
+// launcher from noticing that a rank died. A stream that takes no more ends: its reader went away,
+// or its disk is full.
 #pragma once
 
 #include <array>
@@ -32,6 +33,8 @@ class Console {
   bool pending(ConsoleStream stream) const { return !at(stream).text.empty(); }
   // So much is pending that ranks should wait before they write more.
   bool full(ConsoleStream stream) const;
+  // The errno of text that was lost; 0 if none was, or if its reader had gone away.
+  int lost_with(ConsoleStream stream) const { return at(stream).error; }
   // Writes some of what is pending; called when poll says that the descriptor takes it.
   void write_some(ConsoleStream stream);
   // Writes all that is pending, and waits for the reader.
@@ -42,6 +45,7 @@ class Console {
     int fd;
     bool terminal;
     bool closed = false;
+    int error = 0;            // that closed it, if it was not its reader
     std::size_t written = 0;  // of text
     std::string text;
   };

@@ -1,7 +1,7 @@
 #include "dtrain/core/base/cpu_count.h"
 #include "dtrain/launcher/commands.h"
 #include "dtrain/launcher/output_folder.h"
-#include "dtrain/launcher/rank_store.h"
+#include "dtrain/parallel/store/unix_store_server.h"
 
 namespace dtrain {
 
@@ -15,12 +15,11 @@ int launch_command(const CommandLine& line) {
     job.log_folder = line.log_dir;
   }
   // For programs that use dtrain's library.
-  const RankStore store;
-  job.store = store.path();
-  job.inherited.push_back(store.fd());
+  const UnixStoreServer store;
+  job.store = store.address();
   const JobEnd end = supervise(job);
   if (end.failure) fmt::print(stderr, "{}", to_text(*end.failure));
-  return end.exit_code;
+  return code_with_output(end);
 }
 
 }  // namespace dtrain

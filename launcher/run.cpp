@@ -9,7 +9,7 @@
 #include "dtrain/launcher/job.h"
 #include "dtrain/launcher/output_folder.h"
 #include "dtrain/launcher/process.h"
-#include "dtrain/launcher/rank_store.h"
+#include "dtrain/parallel/store/unix_store_server.h"
 #include "dtrain/parallel/train/fault.h"
 #include "dtrain/parallel/train/plan.h"
 #include "dtrain/parallel/train/resume.h"
@@ -104,9 +104,8 @@ JobEnd supervise_job(JobSpec spec, const launcher::Job& job) {
   const UniqueFd job_fd = share_job(job);
   spec.inherited.push_back(job_fd.get());
   spec.environment.push_back(fmt::format("DTRAIN_JOB_FD={}", job_fd.get()));
-  const RankStore store;
-  spec.store = store.path();
-  spec.inherited.push_back(store.fd());
+  const UnixStoreServer store;
+  spec.store = store.address();
   return supervise(spec);
 }
 
@@ -160,6 +159,10 @@ int run_command(const CommandLine& line, const Registry& registry) {
   while (true) {
     const JobEnd end = supervise_job(spec, make_job(config, options));
     if (!end.failure) {
+      if (end.output_error != 0) {
+        fmt::print(stderr, "warning: standard output: {}; {} has every step\n",
+                   errno_text(end.output_error), (folder.root / "log.jsonl").string());
+      }
       if (end.forced) write_status(folder.summary(), "stopped", {});
       return end.exit_code;
     }
@@ -197,7 +200,7 @@ int evaluate_command(const CommandLine& line, const Registry& registry) {
   if (!line.log_dir.empty()) create_folder(line.log_dir, "--log-dir");
   const JobEnd end = supervise_job(rank_job(line, config, ranks), job);
   if (end.failure) fmt::print(stderr, "{}", to_text(*end.failure));
-  return end.exit_code;
+  return code_with_output(end);
 }
 
 }  // namespace dtrain

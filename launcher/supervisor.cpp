@@ -17,6 +17,7 @@
 
 #include "dtrain/core/base/clock.h"
 #include "dtrain/core/base/cpu_count.h"
+#include "dtrain/core/base/error.h"
 #include "dtrain/launcher/console.h"
 #include "dtrain/launcher/descendants.h"
 #include "dtrain/launcher/exit_code.h"
@@ -368,7 +369,14 @@ JobEnd supervise(const JobSpec& job) {
   }
   // No rank is left, so it may take as long as the reader likes; signals end it as usual.
   console.flush();
+  end.output_error = console.lost_with(ConsoleStream::output);
   return end;
+}
+
+int code_with_output(const JobEnd& end) {
+  if (end.output_error == 0 || end.exit_code != exit_code::done) return end.exit_code;
+  fmt::print(stderr, "dtrain: standard output: {}\n", errno_text(end.output_error));
+  return exit_code::failed;
 }
 
 }  // namespace dtrain

@@ -31,7 +31,7 @@ struct JobSpec {
   // The processes are dtrain's own ranks (rank_process.h): they report errors, show their step and
   // stop in good order. Other programs get SIGTERM when one of them fails.
   bool own_ranks = false;
-  std::string store;                     // path of the store's socket; empty: none
+  std::string store;                     // address of the store; empty: none
   std::vector<std::string> environment;  // more variables, "NAME=value"
   std::vector<int> inherited;            // descriptors that ranks get under their numbers
   std::filesystem::path log_folder;      // of rank-N.log; empty: no logs
@@ -45,12 +45,17 @@ struct JobSpec {
 struct JobEnd {
   int exit_code = 0;
   std::optional<JobFailure> failure;
-  int stop_signal = 0;  // the signal that the launcher got, 0 if none
-  bool forced = false;  // ranks did not stop in time, or a second signal came
+  int stop_signal = 0;   // the signal that the launcher got, 0 if none
+  int output_error = 0;  // errno with which standard output lost text, 0 if it did not
+  bool forced = false;   // ranks did not stop in time, or a second signal came
 };
 
 // Throws ConfigError if the program cannot be executed, std::system_error if the system lacks what
 // a process needs; no process is left then either. Called from the main thread.
 JobEnd supervise(const JobSpec& job);
+
+// The job's exit code, for a job whose standard output is its result: a full disk makes it fail,
+// which standard error tells.
+int code_with_output(const JobEnd& end);
 
 }  // namespace dtrain

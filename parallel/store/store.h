@@ -2,11 +2,11 @@
 // it, never tensors.
 //
 // A StoreServer is hosted by the launcher (or a test); each rank holds a client. On one node it is
-// a Unix socket in a private folder: no port, nothing for two jobs to fight over. Descriptors can
+// a Unix socket without a file: no port, nothing for two jobs to fight over. Descriptors can
 // be passed too: that is how ranks come to share memory that has no name.
 //
 //   UnixStoreServer server;                          // in the launcher (unix_store_server.h)
-//   UnixStore store(server.socket_path());           // in each rank (unix_store.h)
+//   UnixStore store(server.address());           // in each rank (unix_store.h)
 //   store.set("address/0", "...");
 //   std::string address = store.get("address/0", Deadline(60));   // waits until it is set
 #pragma once

@@ -2,8 +2,9 @@
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
-#include <fcntl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -25,11 +26,19 @@ struct Header {
   std::uint32_t value_bytes;
 };
 
-sockaddr_un to_sockaddr(const std::string& name) {
+// Calls `use(sockaddr, length)` with an abstract address, whose first byte is 0 where the text has
+// @.
+template <typename Use>
+int with_sockaddr(const std::string& text, Use use) {
   sockaddr_un address{};
+  if (text.size() < 2 || text[0] != '@' || text.size() > sizeof address.sun_path) {
+    errno = EINVAL;
+    return -1;
+  }
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
-  return address;
+  std::memcpy(address.sun_path + 1, text.data() + 1, text.size() - 1);
+  return use(reinterpret_cast<const sockaddr*>(&address),
+             static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size()));
 }
 
 }  // namespace
@@ -127,26 +136,24 @@ std::ptrdiff_t send_some(int socket, std::span<const char> bytes, int fd) {
   return n;
 }
 
-SocketAddress::SocketAddress(const std::filesystem::path& path) : name_(path.string()) {
-  if (name_.size() < sizeof(sockaddr_un::sun_path)) return;
-  folder_.reset(::open(path.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!folder_) {
-    throw CommError(fmt::format("{}: {}", path.parent_path().string(), errno_text(errno)));
+std::string make_store_address() {
+  std::array<std::uint64_t, 2> random{};
+  if (::getrandom(random.data(), sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
+    throw CommError(fmt::format("no random name for the store: {}", errno_text(errno)));
   }
-  name_ = fmt::format("/proc/self/fd/{}/{}", folder_.get(), path.filename().string());
-  if (name_.size() >= sizeof(sockaddr_un::sun_path)) {
-    throw CommError(fmt::format("{}: the name of the socket is too long", path.string()));
-  }
+  return fmt::format("@dtrain-store-{:016x}{:016x}", random[0], random[1]);
 }
 
-int SocketAddress::bind(int socket) const {
-  const sockaddr_un address = to_sockaddr(name_);
-  return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+int bind_to(const std::string& address, int socket) {
+  return with_sockaddr(address, [&](const sockaddr* name, socklen_t length) {
+    return ::bind(socket, name, length);
+  });
 }
 
-int SocketAddress::connect(int socket) const {
-  const sockaddr_un address = to_sockaddr(name_);
-  return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+int connect_to(const std::string& address, int socket) {
+  return with_sockaddr(address, [&](const sockaddr* name, socklen_t length) {
+    return ::connect(socket, name, length);
+  });
 }
 
 bool same_user(int socket) {

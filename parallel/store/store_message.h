@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,19 +54,14 @@ Received receive_some(int socket, StoreMessageReader& reader);
 // Returns how many bytes were taken, -1 if the peer is gone.
 std::ptrdiff_t send_some(int socket, std::span<const char> bytes, int fd);
 
-// A name for bind or connect, however long the path is: sockaddr_un holds 107 characters, so a
-// longer path goes through an open descriptor of its folder.
-class SocketAddress {
- public:
-  explicit SocketAddress(const std::filesystem::path& path);
-  int bind(int socket) const;
-  int connect(int socket) const;
-
- private:
-  std::string name_;
-  UniqueFd folder_;
-};
-
+// Note [Socket without a file]: the socket has an abstract name, "@dtrain-store-" and 32 random hex
+// digits: no file, so that even a process that gets SIGKILL leaves nothing behind. Such a name has
+// no permissions, so each end asks the kernel who is at the other (same_user) before it says a
+// word.
+std::string make_store_address();
+// As ::bind and ::connect; EINVAL for what is no such address.
+int bind_to(const std::string& address, int socket);
+int connect_to(const std::string& address, int socket);
 // Whether the process at the other end runs as this user.
 bool same_user(int socket);
 

@@ -41,27 +41,26 @@ bool wait_for_socket(int socket, short events, const Deadline& deadline) {
 
 }  // namespace
 
-UnixStore::UnixStore(std::filesystem::path socket_path, double timeout)
-    : path_(std::move(socket_path)), timeout_(timeout) {
+UnixStore::UnixStore(std::string address, double timeout)
+    : address_(std::move(address)), timeout_(timeout) {
   idle_.push_back(connect());
 }
 
 UniqueFd UnixStore::connect() const {
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) throw CommError(fmt::format("cannot make a socket: {}", errno_text(errno)));
-  const SocketAddress address(path_);
   const Deadline deadline(timeout_);
-  while (address.connect(socket.get()) != 0) {
+  while (connect_to(address_, socket.get()) != 0) {
     // The server's queue is full: it takes its clients in turn.
     const bool busy = errno == EAGAIN || errno == EINTR;
     if (!busy || deadline.passed()) {
       throw CommError(
-          fmt::format("the store at {} cannot be reached: {}", path_.string(), errno_text(errno)));
+          fmt::format("the store at {} cannot be reached: {}", address_, errno_text(errno)));
     }
     ::poll(nullptr, 0, 5);
   }
   if (!same_user(socket.get())) {
-    throw CommError(fmt::format("the store at {} is served by another user", path_.string()));
+    throw CommError(fmt::format("the store at {} is served by another user", address_));
   }
   return socket;
 }
@@ -80,7 +79,7 @@ UnixStore::Reply UnixStore::call(std::uint32_t operation, const std::string& key
 
   const auto gone = [&] {
     return CommError(
-        fmt::format("the store at {} is gone (while waiting for '{}')", path_.string(), key));
+        fmt::format("the store at {} is gone (while waiting for '{}')", address_, key));
   };
   const std::string request = encode(operation, key, value);
   for (std::size_t sent = 0; sent < request.size();) {
@@ -108,8 +107,8 @@ UnixStore::Reply UnixStore::call_at_once(std::uint32_t operation, const std::str
                                          const std::string& value, int fd) {
   Reply reply = call(operation, key, value, fd, Deadline(timeout_));
   if (!reply.in_time) {
-    throw CommError(fmt::format("the store at {} has not answered for {} s (key '{}')",
-                                path_.string(), timeout_, key));
+    throw CommError(fmt::format("the store at {} has not answered for {} s (key '{}')", address_,
+                                timeout_, key));
   }
   return reply;
 }

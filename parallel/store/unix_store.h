@@ -1,7 +1,6 @@
 // A client of a UnixStoreServer. Its calls may come from several threads.
 #pragma once
 
-#include <filesystem>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,7 +13,7 @@ class UnixStore final : public DescriptorStore {
  public:
   // Connects at once; throws CommError if nobody serves there. `timeout`: seconds that the server
   // may take for what needs no waiting.
-  explicit UnixStore(std::filesystem::path socket_path, double timeout = 60);
+  explicit UnixStore(std::string address, double timeout = 60);
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
@@ -38,7 +37,7 @@ class UnixStore final : public DescriptorStore {
   Reply call_at_once(std::uint32_t operation, const std::string& key, const std::string& value,
                      int fd = -1);
 
-  std::filesystem::path path_;
+  std::string address_;
   double timeout_;
   std::mutex mutex_;
   std::vector<UniqueFd> idle_;  // connections without a request

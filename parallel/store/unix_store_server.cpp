@@ -39,15 +39,14 @@ std::int64_t parse_amount(const std::string& text) {
 }  // namespace
 
 UnixStoreServer::UnixStoreServer()
-    : folder_("dtrain-store"),
-      path_(folder_.path() / "socket"),
+    : address_(make_store_address()),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       store_([fd = wake_.get()] { ring(fd); }),
       listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-  if (!wake_ || !listener_ || SocketAddress(path_).bind(listener_.get()) != 0 ||
+  if (!wake_ || !listener_ || bind_to(address_, listener_.get()) != 0 ||
       ::listen(listener_.get(), queue_of_clients) != 0) {
     throw CommError(
-        fmt::format("{}: cannot serve the store there: {}", path_.string(), errno_text(errno)));
+        fmt::format("{}: cannot serve the store there: {}", address_, errno_text(errno)));
   }
   thread_ = start_thread("the store's thread", [this] { serve(); });
 }

@@ -1,4 +1,5 @@
-// Serves a store to the processes of this node and user, over a Unix socket in a private folder.
+// Serves a store to the processes of this node and user, over a Unix socket
+// (Note [Socket without a file]).
 //
 // One thread serves all clients and never blocks on one: requests are bounded and read as they
 // come, a client has one request at a time, and whoever sends something malformed, or dies, is
@@ -6,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <filesystem>
 #include <list>
 #include <memory>
 #include <optional>
@@ -20,13 +20,14 @@ namespace dtrain {
 
 class UnixStoreServer {
  public:
-  // The socket lies in a new folder below $TMPDIR or /tmp. Throws CommError or std::system_error.
+  // Throws CommError.
   UnixStoreServer();
   ~UnixStoreServer();
   UnixStoreServer(const UnixStoreServer&) = delete;
   UnixStoreServer& operator=(const UnixStoreServer&) = delete;
 
-  const std::filesystem::path& socket_path() const { return path_; }
+  // What a UnixStore connects to.
+  const std::string& address() const { return address_; }
   // What is served, for the process that hosts it.
   DescriptorStore& store() { return store_; }
 
@@ -50,8 +51,7 @@ class UnixStoreServer {
   static void put_reply(Client& client, StoreStatus status, const std::string& value,
                         UniqueFd fd = {});
 
-  TemporaryDirectory folder_;
-  std::filesystem::path path_;
+  std::string address_;
   UniqueFd wake_;  // eventfd: the store has changed, or the server stops
   LocalStore store_;
   UniqueFd listener_;

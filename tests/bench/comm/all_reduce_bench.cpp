@@ -210,7 +210,7 @@ int run(int argc, char** argv) {
   }
   UnixStoreServer server;
   const TemporaryDirectory folder("dtrain-bench");
-  options.socket = server.socket_path().string();
+  options.socket = server.address();
   options.folder = folder.path().string();
   std::vector<pid_t> pids;
   for (int r = 1; r < options.ranks; ++r) pids.push_back(start_rank(options, r));

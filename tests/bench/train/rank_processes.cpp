@@ -47,7 +47,7 @@ void run_processes(int ranks, const std::function<void(Communicator&)>& body) {
   UniqueFd ready_read(ready[0]), ready_write(ready[1]);
   const pid_t host = start([&] {
     UnixStoreServer server;
-    const std::string path = server.socket_path();
+    const std::string path = server.address();
     write_all(ready_write.get(), std::as_bytes(std::span(path)), "pipe");
     ready_write.reset();
     ready_read.reset();

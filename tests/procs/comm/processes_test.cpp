@@ -55,7 +55,7 @@ class ServerProcess {
       ::close(down[1]);
       {
         UnixStoreServer server;
-        const std::string path = server.socket_path().string() + "\n";
+        const std::string path = server.address() + "\n";
         if (::write(up[1], path.data(), path.size()) < 0) ::_exit(1);
         char byte = 0;
         while (::read(down[0], &byte, 1) < 0) {

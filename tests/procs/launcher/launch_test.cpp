@@ -17,9 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Program start_dtrain(std::vector<std::string> arguments) {
+Program start_dtrain(std::vector<std::string> arguments,
+                     const std::vector<std::string>& variables = {}) {
   arguments.insert(arguments.begin(), DTRAIN_PROGRAM);
-  return Program(arguments);
+  return Program(arguments, variables);
 }
 
 // "[r2] 17" -> 17, for ranks that print their process number.
@@ -29,15 +30,6 @@ std::vector<pid_t> pids_in(const std::string& output) {
     pids.push_back(static_cast<pid_t>(std::stol(line.substr(line.find(' ') + 1))));
   }
   return pids;
-}
-
-std::set<std::string> temporary_names() {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(fs::temp_directory_path())) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("dtrain-store")) names.insert(name);
-  }
-  return names;
 }
 
 TEST(Launch, GivesRanksTheirEnvironment) {
@@ -156,6 +148,16 @@ TEST(Launch, GoesOnWhenItsReaderLeaves) {
   EXPECT_EQ(read_file(done), "x\nx\n");
 }
 
+TEST(Launch, FailsIfItsOutputIsLost) {
+  Program program(
+      {"sh", "-c",
+       std::string("exec ") + DTRAIN_PROGRAM + " launch --nproc 1 -- echo result > /dev/full"});
+  const Outcome outcome = program.wait();
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.error.find("standard output: No space left on device"), std::string::npos)
+      << outcome.error;
+}
+
 TEST(Launch, PassesSignalsOnOnce) {
   for (const auto& [signal, code] :
        std::vector<std::pair<int, int>>{{SIGTERM, 143}, {SIGINT, 130}, {SIGHUP, 129}}) {
@@ -209,15 +211,16 @@ TEST(Launch, KeepsSighupIgnoredIfItWasAtTheStart) {
 }
 
 TEST(Launch, TakesRanksAlongWhenItIsKilled) {
-  const auto names_before = temporary_names();
-  Program program = start_dtrain(launch_shell(4, "echo $$; exec sleep 60"));
+  const TemporaryDirectory folder;
+  Program program =
+      start_dtrain(launch_shell(4, "echo $$; exec sleep 60"), {"TMPDIR=" + folder.path().string()});
   ASSERT_TRUE(program.wait_for_lines(4)) << program.error();
   const auto pids = pids_in(program.output());
   ASSERT_EQ(pids.size(), 4u);
   program.signal(SIGKILL);
   EXPECT_EQ(program.wait().code, 137);
   EXPECT_TRUE(wait_for_end(pids, 5));
-  EXPECT_EQ(temporary_names(), names_before);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 TEST(Launch, EndsWhatRanksLeaveBehind) {

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <random>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -24,8 +24,8 @@ class Stores : public testing::TestWithParam<bool> {
   Stores() {
     if (GetParam()) {
       server_ = std::make_unique<UnixStoreServer>();
-      store_ = std::make_unique<UnixStore>(server_->socket_path());
-      other_ = std::make_unique<UnixStore>(server_->socket_path());
+      store_ = std::make_unique<UnixStore>(server_->address());
+      other_ = std::make_unique<UnixStore>(server_->address());
     } else {
       store_ = make_local_store();
     }
@@ -119,29 +119,20 @@ TEST_P(Stores, ManyThreadsCountTogether) {
   EXPECT_EQ(store().get("count", Deadline(5)), "400");
 }
 
-TEST(UnixStoreServer, IsPrivateAndLeavesNothing) {
-  std::filesystem::path folder;
-  {
-    UnixStoreServer server;
-    folder = server.socket_path().parent_path();
-    struct stat status {};
-    ASSERT_EQ(::stat(folder.c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 0777, 0700u);
-    // The host of the server reads what clients say, and clients what it says.
-    UnixStore client(server.socket_path());
-    client.set("failure/2", "disk full");
-    EXPECT_EQ(server.store().get("failure/2", Deadline(5)), "disk full");
-    std::thread host([&] { server.store().set("go", "now"); });
-    EXPECT_EQ(client.get("go", Deadline(30)), "now");
-    host.join();
-  }
-  EXPECT_FALSE(std::filesystem::exists(folder));
+TEST(UnixStoreServer, TheHostTakesPart) {
+  UnixStoreServer server;
+  UnixStore client(server.address());
+  client.set("failure/2", "disk full");
+  EXPECT_EQ(server.store().get("failure/2", Deadline(5)), "disk full");
+  std::thread host([&] { server.store().set("go", "now"); });
+  EXPECT_EQ(client.get("go", Deadline(30)), "now");
+  host.join();
 }
 
 TEST(UnixStoreServer, ClientsOfAServerThatEndsGetAnErrorAtOnce) {
   auto server = std::make_unique<UnixStoreServer>();
-  const auto path = server->socket_path();
-  UnixStore client(path);
+  const std::string address = server->address();
+  UnixStore client(address);
   std::thread end([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     server.reset();
@@ -151,34 +142,21 @@ TEST(UnixStoreServer, ClientsOfAServerThatEndsGetAnErrorAtOnce) {
   EXPECT_LT(seconds_since(start), 20);
   end.join();
   EXPECT_THROW(client.set("a", "b"), CommError);
-  EXPECT_THROW(UnixStore{path}, CommError);
+  EXPECT_THROW(UnixStore{address}, CommError);
 }
 
-TEST(UnixStoreServer, ALongTemporaryFolderIsNoObstacle) {
-  const TemporaryDirectory base("dtrain-test");
-  const auto longer = base.path() / std::string(120, 'x');
-  std::filesystem::create_directory(longer);
-  const char* before = std::getenv("TMPDIR");
-  const std::string saved = before ? before : "";
-  ::setenv("TMPDIR", longer.c_str(), 1);
-  {
-    UnixStoreServer server;
-    EXPECT_EQ(server.socket_path().parent_path().parent_path(), longer);
-    UnixStore client(server.socket_path());
-    client.set("a", "b");
-    EXPECT_EQ(client.get("a", Deadline(5)), "b");
+TEST(UnixStoreServer, AnAddressIsOneOrAnError) {
+  for (const char* address : {"", "@", "/tmp/socket", "dtrain"}) {
+    EXPECT_THROW(UnixStore{address}, CommError) << address;
   }
-  if (before) {
-    ::setenv("TMPDIR", saved.c_str(), 1);
-  } else {
-    ::unsetenv("TMPDIR");
-  }
+  EXPECT_THROW(UnixStore{"@" + std::string(200, 'x')}, CommError);
+  EXPECT_NE(UnixStoreServer().address(), UnixStoreServer().address());
 }
 
 // A client that writes what it likes.
 UniqueFd raw_client(const UnixStoreServer& server) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(SocketAddress(server.socket_path()).connect(socket.get()), 0);
+  EXPECT_EQ(connect_to(server.address(), socket.get()), 0);
   const timeval patience{20, 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   return socket;
@@ -198,9 +176,43 @@ std::string words(std::initializer_list<std::uint32_t> values) {
   return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(std::uint32_t)};
 }
 
+// Another user's process is turned away by the server, and turns away from it.
+TEST(UnixStoreServer, UsersKeepToThemselves) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const UnixStoreServer server;
+  UnixStore good(server.address());
+  good.set("secret", "1");
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (::setresuid(12345, 12345, 12345) != 0) ::_exit(2);
+    int code = 1;
+    try {
+      UnixStore(server.address()).get("secret", Deadline(5));
+    } catch (const CommError& e) {
+      code = std::string_view(e.what()).find("another user") != std::string_view::npos ? 0 : 3;
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+
+  // The server's side of it: a client that does not care who serves.
+  const pid_t other = ::fork();
+  if (other == 0) {
+    if (::setresuid(12345, 12345, 12345) != 0) ::_exit(2);
+    const UniqueFd client = raw_client(server);
+    send_text(client, encode(static_cast<std::uint32_t>(StoreOperation::set), "secret", "2"));
+    ::_exit(disconnected(client) ? 0 : 1);
+  }
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(good.get("secret", Deadline(5)), "1");
+}
+
 TEST(UnixStoreServer, MalformedMessagesEndTheirConnectionOnly) {
   UnixStoreServer server;
-  UnixStore good(server.socket_path());
+  UnixStore good(server.address());
   const std::uint32_t magic = 0x64747231;
   const std::string set = encode(static_cast<std::uint32_t>(StoreOperation::set), "k", "v");
   const std::vector<std::string> bad{
@@ -234,7 +246,7 @@ TEST(UnixStoreServer, SlowSilentAndGreedyClientsBlockNobody) {
   std::vector<UniqueFd> clients;
   for (int i = 0; i < 20; ++i) clients.push_back(raw_client(server));
   const std::string get = encode(static_cast<std::uint32_t>(StoreOperation::get), "large", "");
-  UnixStore good(server.socket_path());
+  UnixStore good(server.address());
   good.set("large", std::string(1 << 20, 'x'));
   for (std::size_t i = 0; i < clients.size(); ++i) {
     if (i % 3 == 0) send_text(clients[i], get.substr(0, 7));  // half a header
@@ -283,7 +295,7 @@ TEST(UnixStoreServer, SurvivesRandomBytes) {
     const UniqueFd client = raw_client(server);
     send_text(client, bytes);
   }
-  UnixStore good(server.socket_path());
+  UnixStore good(server.address());
   good.set("alive", "yes");
   EXPECT_EQ(good.get("alive", Deadline(20)), "yes");
 }
