@@ -16,6 +16,7 @@
 #include "dtrain/core/base/clock.h"
 #include "dtrain/core/base/error.h"
 #include "dtrain/core/base/log.h"
+#include "dtrain/core/base/text.h"
 #include "dtrain/data/load_order.h"
 
 namespace dtrain {
@@ -276,8 +277,8 @@ void Loader::stop() {
   }
   impl_->threads.clear();
   if (left > 0) {
-    spdlog::warn("{} loader thread{} did not come back from reading (one reads {}); left behind",
-                 left, left == 1 ? "" : "s", reading.empty() ? "an unknown sample" : reading);
+    spdlog::warn("{} did not come back from reading (one reads {}); left behind",
+                 counted(left, "loader thread"), reading.empty() ? "an unknown sample" : reading);
   }
 }
 

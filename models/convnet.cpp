@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "dtrain/core/base/text.h"
+
 namespace dtrain {
 
 Convnet::Convnet(const config::Convnet& options, const ModelInput& input) {
@@ -28,12 +30,11 @@ Convnet::Convnet(const config::Convnet& options, const ModelInput& input) {
   if (height == 0 || width == 0) {
     const auto shorter = static_cast<std::uint64_t>(std::min(input.shape[0], input.shape[1]));
     const int most = std::bit_width(shorter) - 1;
-    throw ConfigError(fmt::format(
-        "model.channels: {} stage{} of 2 x 2 pooling leave nothing of an image of {} x {}: {}",
-        options.channels_size(), options.channels_size() == 1 ? "" : "s", input.shape[0],
-        input.shape[1],
-        most > 0 ? fmt::format("use at most {} entries", most)
-                 : "use model mlp, or images of at least 2 x 2"));
+    throw ConfigError(
+        fmt::format("model.channels: {} of 2 x 2 pooling leave nothing of an image of {} x {}: {}",
+                    counted(options.channels_size(), "stage"), input.shape[0], input.shape[1],
+                    most > 0 ? fmt::format("use at most {} entries", most)
+                             : "use model mlp, or images of at least 2 x 2"));
   }
   fc1_ = &add<Linear>("fc1", height * width * channels, options.hidden());
   dropout_ = &add<Dropout>("dropout", static_cast<float>(options.dropout()));

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "dtrain/core/base/text.h"
 #include "dtrain/core/config/scalars.h"
 
 namespace dtrain::config_internal {
@@ -48,10 +49,6 @@ std::string multiples_near(std::int64_t step, std::int64_t wanted) {
   if (below > 0) values.push_back(below);
   if (below + step <= std::numeric_limits<std::int32_t>::max()) values.push_back(below + step);
   return list_near(values, wanted);
-}
-
-std::string numbers(int count) {
-  return fmt::format("{} number{}", count, count == 1 ? "" : "s");
 }
 
 class Resolver {
@@ -392,7 +389,8 @@ void Resolver::check_data() {
     problem("data.transforms.std",
             fmt::format("mean has {}, std {}: give both one number per channel of the samples, or "
                         "one for all channels",
-                        numbers(transforms.mean_size()), numbers(transforms.std_size())));
+                        counted(transforms.mean_size(), "number"),
+                        counted(transforms.std_size(), "number")));
   }
   check_source("data.train", data.train());
   if (data.has_validation()) check_source("data.validation", data.validation());

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "dtrain/core/base/cpu_count.h"
+#include "dtrain/core/base/text.h"
 #include "dtrain/core/nn/loss.h"
 #include "dtrain/core/optim/optimizer.h"
 #include "dtrain/data/transforms.h"
@@ -127,10 +128,10 @@ void set_length(const config::Train& train, RunPlan& plan) {
   const std::int64_t batches = plan.batches.batches_per_epoch();
   plan.epochs = train.epochs();
   if (plan.epochs > most_steps / batches) {
-    throw ConfigError(fmt::format(
-        "train.epochs: {} epochs of {} step{} are more steps than a run can have ({}): "
-        "at most {} epochs",
-        plan.epochs, batches, batches == 1 ? "" : "s", most_steps, most_steps / batches));
+    throw ConfigError(
+        fmt::format("train.epochs: {} epochs of {} are more steps than a run can have ({}): "
+                    "at most {} epochs",
+                    plan.epochs, counted(batches, "step"), most_steps, most_steps / batches));
   }
   plan.steps = plan.epochs * batches;
 }
@@ -140,9 +141,9 @@ void warn_of_oddities(const config::TrainConfig& values, const Loss& loss, const
                       RunPlan& plan) {
   if (values.data().workers() > plan.cores) {
     plan.warnings.push_back(
-        fmt::format("data.workers: {} loader threads share the {} core{} of a process with the "
+        fmt::format("data.workers: {} loader threads share the {} of a process with the "
                     "training: fewer are likely as fast",
-                    values.data().workers(), plan.cores, plan.cores == 1 ? "" : "s"));
+                    values.data().workers(), counted(plan.cores, "core")));
   }
   if (values.schedule().warmup_steps() > plan.steps) {
     plan.warnings.push_back(
@@ -230,9 +231,9 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
   const int wanted = local_ranks * std::max(plan.cores, threads);
   if (wanted > cpus.usable) {
     plan.warnings.push_back(fmt::format(
-        "{} processes of {} cores want {} of {} usable cores: they share them; lower --nproc or "
+        "{} of {} want {} of {} usable cores: they share them; lower --nproc or "
         "parallel.cores",
-        local_ranks, plan.cores, wanted, cpus.usable));
+        counted(local_ranks, "process"), counted(plan.cores, "core"), wanted, cpus.usable));
   }
 
   warn_of_oddities(values, *loss, trial.outputs, plan);
@@ -258,10 +259,10 @@ std::string memory_shortage(const RunPlan& plan, int local_ranks,
                             const AvailableMemory& available) {
   if (plan.process_bytes() <= available.bytes / static_cast<std::uint64_t>(local_ranks)) return "";
   return fmt::format(
-      "not enough memory: {} process{} of {} each (weights {}, optimizer {}, gradients {}, "
+      "not enough memory: {} of {} each (weights {}, optimizer {}, gradients {}, "
       "activations {}), but {} are left ({}): lower the sizes under model, batch.micro or "
       "parallel.virtual_ranks (another recipe), or --nproc or parallel.cores",
-      local_ranks, local_ranks == 1 ? "" : "es", mebibytes(plan.process_bytes()),
+      counted(local_ranks, "process"), mebibytes(plan.process_bytes()),
       mebibytes(plan.weight_bytes), mebibytes(plan.optimizer_bytes), mebibytes(plan.gradient_bytes),
       mebibytes(plan.activation_bytes), mebibytes(available.bytes), available.limit);
 }

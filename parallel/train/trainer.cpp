@@ -8,6 +8,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "dtrain/core/base/text.h"
 #include "dtrain/core/base/version.h"
 #include "dtrain/parallel/train/agree.h"
 #include "dtrain/parallel/train/gather.h"
@@ -144,10 +145,11 @@ void Trainer::start() {
                           .begin_step = progress_.step});
     write_file_atomically(RunFolder{values_.output()}.config(), recipe_text_);
     spdlog::info(
-        "{} parameters | {} virtual ranks on {} processes of {} cores | {} | batch {} = {} x {} x "
+        "{} parameters | {} on {} of {} | {} | batch {} = {} x {} x "
         "{} | {} steps",
-        plan_.layout->parameter_count(), plan_.batches.virtual_ranks, comm_.size(), plan_.cores,
-        cpu_isa_, plan_.batches.global, plan_.batches.virtual_ranks, plan_.batches.accumulate,
+        plan_.layout->parameter_count(), counted(plan_.batches.virtual_ranks, "virtual rank"),
+        counted(comm_.size(), "process"), counted(plan_.cores, "core"), cpu_isa_,
+        plan_.batches.global, plan_.batches.virtual_ranks, plan_.batches.accumulate,
         plan_.batches.micro, plan_.steps);
     spdlog::info("{} | initial weights {}", comm_.stats().transport, digest);
     for (const std::string& warning : plan_.warnings) spdlog::warn("{}", warning);
