@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -11,23 +10,10 @@
 
 namespace dtrain {
 
-namespace {
-
-std::string why_not_opened(int error_number) {
-  if (error_number == EMFILE) {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    return fmt::format("limit of open files {} reached; raise it with ulimit -n", limit.rlim_cur);
-  }
-  return "cannot open: " + errno_text(error_number);
-}
-
-}  // namespace
-
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
   // Without O_NONBLOCK, opening a pipe would wait for its writer.
   fd_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd_) throw DataError(path_, -1, why_not_opened(errno));
+  if (!fd_) throw DataError(path_, -1, "cannot open: " + errno_text(errno));
   struct stat status {};
   if (::fstat(fd_.get(), &status) != 0) {
     throw DataError(path_, -1, "cannot read: " + errno_text(errno));

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <string.h>
+#include <sys/resource.h>
 
 namespace dtrain {
 
@@ -41,11 +42,13 @@ DataError::DataError(const std::string& path, std::int64_t record, const std::st
 std::string errno_text(int error_number) {
   const char* const name = strerrorname_np(error_number);
   const char* const description = strerrordesc_np(error_number);
+  const std::string text = fmt::format("{} ({})", description ? description : "unknown error",
+                                       name ? name : std::to_string(error_number).c_str());
+  if (error_number != EMFILE) return text;
   // The one limit that is met in any place and has one remedy.
-  const char* const remedy =
-      error_number == EMFILE ? "; raise the limit of open files (ulimit -n)" : "";
-  return fmt::format("{} ({}){}", description ? description : "unknown error",
-                     name ? name : std::to_string(error_number).c_str(), remedy);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return fmt::format("{}; raise the limit of open files, now {} (ulimit -n)", text, limit.rlim_cur);
 }
 
 void detail::check_failed(const char* file, int line, const char* condition,

@@ -75,8 +75,18 @@ TEST(TemporaryFolderTest, EmptyTmpdirMeansTmp) {
 }
 
 TEST(ErrnoTextTest, OutOfDescriptorsNamesTheLimit) {
-  EXPECT_EQ(errno_text(EMFILE),
-            "Too many open files (EMFILE); raise the limit of open files (ulimit -n)");
+  EXPECT_EQ(in_child([] {
+              rlimit limit{};
+              ::getrlimit(RLIMIT_NOFILE, &limit);
+              limit.rlim_cur = 77;
+              ::setrlimit(RLIMIT_NOFILE, &limit);
+              return errno_text(EMFILE) ==
+                             "Too many open files (EMFILE); raise the limit of open "
+                             "files, now 77 (ulimit -n)"
+                         ? 0
+                         : 1;
+            }),
+            0);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // IDX files: what they mean, plain and packed, and what is said about those that are none.
 #include "dtrain/data/mnist.h"
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "dtrain/data/idx.h"
@@ -175,18 +174,6 @@ TEST_F(MnistTest, OnlyRegularFilesAreOpened) {
             path("folder") + ": is a folder, expected a file");
   EXPECT_EQ(error_text([&] { IdxFile(path("none"), IdxKind::images); }),
             path("none") + ": cannot open: No such file or directory (ENOENT)");
-}
-
-TEST_F(MnistTest, TheLimitOfOpenFilesIsNamed) {
-  const std::string file = write("i", images(2));
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = 3;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  const std::string text = error_text([&] { IdxFile(file, IdxKind::images); });
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_EQ(text, file + ": limit of open files 3 reached; raise it with ulimit -n");
 }
 
 }  // namespace
