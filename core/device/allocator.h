@@ -1,5 +1,5 @@
-// Memory of a device. The caching allocator keeps freed blocks by size, so that a warm training
-// step asks the system for nothing.
+// Memory of a device. The caching allocator keeps what is freed, so that a warm training step asks
+// the system for nothing.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace dtrain {
 
 struct AllocatorStats {
-  std::uint64_t allocated = 0;       // bytes in use by tensors, rounded up to blocks
+  std::uint64_t allocated = 0;       // bytes in use by tensors, rounded up to 64
   std::uint64_t reserved = 0;        // bytes taken from the system, in use or cached
   std::uint64_t peak_allocated = 0;  // since the start or reset_peak()
   std::uint64_t peak_reserved = 0;
