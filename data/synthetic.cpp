@@ -1,5 +1,6 @@
 #include "dtrain/data/synthetic.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -11,6 +12,18 @@ namespace dtrain {
 namespace {
 
 constexpr std::int64_t max_elements = std::int64_t{1} << 30;
+constexpr std::size_t count_of_numbers = 1 << 18;  // 1 MiB: stays in the cache
+
+std::vector<float> draw_numbers(const RandomKey& key) {
+  constexpr float width = 3.46410162f;  // sqrt(12): a uniform number this wide has variance 1
+  constexpr std::uint64_t stream = ~std::uint64_t{0};  // no sample's
+  std::vector<float> numbers(count_of_numbers);
+  for (std::size_t i = 0; i < numbers.size(); i += 4) {
+    const auto words = key.block(stream, i / 4);
+    for (std::size_t k = 0; k < 4; ++k) numbers[i + k] = (unit_float(words[k]) - 0.5f) * width;
+  }
+  return numbers;
+}
 
 Shape shape_of(const config::Synthetic& options) {
   const std::vector<std::int64_t> sizes(options.shape().begin(), options.shape().end());
@@ -35,7 +48,9 @@ Shape shape_of(const config::Synthetic& options) {
 }  // namespace
 
 Synthetic::Synthetic(const config::Synthetic& options)
-    : seed_(options.seed()), key_(RandomKey(seed_).fork(RandomPurpose::synthetic)) {
+    : seed_(options.seed()),
+      key_(RandomKey(seed_).fork(RandomPurpose::synthetic)),
+      numbers_(draw_numbers(key_)) {
   if (options.classes() < 1) {
     throw ConfigError(fmt::format("synthetic.classes: {} is less than 1", options.classes()));
   }
@@ -46,20 +61,16 @@ Synthetic::Synthetic(const config::Synthetic& options)
 
 void Synthetic::read(std::int64_t index, std::span<std::byte> input,
                      std::span<std::byte> target) const {
-  const auto stream = static_cast<std::uint64_t>(index);
-  constexpr float width = 3.46410162f;  // sqrt(12): a uniform number this wide has variance 1
-  const std::size_t count = input.size() / sizeof(float);
-  for (std::size_t i = 0; i < count; i += 4) {
-    const auto words = key_.block(stream, i / 4 + 1);
-    std::array<float, 4> values;
-    for (std::size_t k = 0; k < 4; ++k) values[k] = (unit_float(words[k]) - 0.5f) * width;
-    std::memcpy(input.data() + i * sizeof(float), values.data(),
-                std::min<std::size_t>(4, count - i) * sizeof(float));
+  const auto words = key_.block(static_cast<std::uint64_t>(index), 0);
+  std::size_t at = words[1] % numbers_.size();
+  for (std::size_t done = 0; done < input.size(); at = 0) {
+    const std::size_t bytes = std::min(input.size() - done, (numbers_.size() - at) * sizeof(float));
+    std::memcpy(input.data() + done, numbers_.data() + at, bytes);
+    done += bytes;
   }
   // Multiplication keeps the share of each class within 2^-32 of equal.
-  const std::uint64_t word = key_.block(stream, 0)[0];
-  const auto label =
-      static_cast<std::int64_t>(word * static_cast<std::uint64_t>(spec_.classes) >> 32);
+  const auto label = static_cast<std::int64_t>(
+      static_cast<std::uint64_t>(words[0]) * static_cast<std::uint64_t>(spec_.classes) >> 32);
   std::memcpy(target.data(), &label, sizeof label);
 }
 
@@ -69,7 +80,7 @@ std::string Synthetic::origin(std::int64_t index) const {
 
 std::string Synthetic::identity() const {
   Hasher hasher;
-  hasher.add("synthetic 1");
+  hasher.add("synthetic 2");
   for (const std::int64_t size : spec_.input.shape.sizes()) hasher.add(size);
   hasher.add(spec_.classes);
   hasher.add(seed_);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/base/spin.h"
 #include "dtrain/core/base/threads.h"
 
 namespace dtrain {
@@ -26,11 +27,9 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::stop() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  start_.notify_all();
+  stop_ = true;
+  generation_.fetch_add(1);
+  generation_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -40,18 +39,13 @@ void ThreadPool::parallel_for(std::int64_t count,
     if (count > 0) body(0, count);
     return;
   }
-  {
-    std::lock_guard lock(mutex_);
-    body_ = &body;
-    count_ = count;
-    running_ = static_cast<int>(workers_.size());
-    error_ = nullptr;
-    ++generation_;
-  }
-  start_.notify_all();
+  body_ = &body;
+  count_ = count;
+  running_ = static_cast<int>(workers_.size());
+  generation_.fetch_add(1);
+  generation_.notify_all();
   run_range(0);
-  std::unique_lock lock(mutex_);
-  finish_.wait(lock, [this] { return running_ == 0; });
+  for (int left = running_; left > 0; left = running_) wait_while(running_, left);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -68,17 +62,11 @@ void ThreadPool::run_range(int index) {
 }
 
 void ThreadPool::work(int index) {
-  std::uint64_t seen = 0;
-  while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      start_.wait(lock, [&] { return stop_ || generation_ != seen; });
-      if (stop_) return;
-      seen = generation_;
-    }
+  for (std::uint32_t seen = 0;; ++seen) {
+    wait_while(generation_, seen);
+    if (stop_) return;
     run_range(index);
-    std::lock_guard lock(mutex_);
-    if (--running_ == 0) finish_.notify_one();
+    if (running_.fetch_sub(1) == 1) running_.notify_one();
   }
 }
 

@@ -6,7 +6,7 @@
 //   pool.parallel_for(blocks, [&](std::int64_t first, std::int64_t last) { ... });
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -37,15 +37,14 @@ class ThreadPool {
   void run_range(int index);
 
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable start_;
-  std::condition_variable finish_;
+  // Of the loop under way; published by generation_, and free again when running_ is 0.
   const std::function<void(std::int64_t, std::int64_t)>* body_ = nullptr;
   std::int64_t count_ = 0;
-  std::uint64_t generation_ = 0;
-  int running_ = 0;
   bool stop_ = false;
-  std::exception_ptr error_;
+  std::atomic<std::uint32_t> generation_ = 0;
+  std::atomic<int> running_ = 0;  // workers that have not finished
+  std::mutex mutex_;
+  std::exception_ptr error_;  // the first
 };
 
 }  // namespace dtrain

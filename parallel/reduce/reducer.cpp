@@ -18,6 +18,17 @@ std::int64_t slot_elements(const ArenaLayout& layout) {
   return (layout.gradient_elements() + slot_border - 1) / slot_border * slot_border;
 }
 
+// Runs body(first, count) on all of [0, elements), a range per thread.
+template <typename Body>
+void for_blocks(ThreadPool& pool, std::int64_t elements, Body body) {
+  constexpr std::int64_t block = 4096;
+  pool.parallel_for((elements + block - 1) / block, [&](std::int64_t first, std::int64_t last) {
+    const std::int64_t begin = first * block;
+    body(static_cast<std::size_t>(begin),
+         static_cast<std::size_t>(std::min(last * block, elements) - begin));
+  });
+}
+
 }  // namespace
 
 int Reducer::slots_needed(std::int64_t virtual_ranks, int rank, int ranks, int lanes,
@@ -54,6 +65,29 @@ Reducer::Reducer(Communicator& comm, const ArenaLayout& layout, const BucketPlan
   // Under `fast`, lanes that had no virtual rank in the last wave still hold earlier ones; the sum
   // takes them all, and waits for those that are running.
   last_lanes_ = static_cast<int>(schedule_.wave_range(schedule_.waves() - 1).size());
+  if (comm.size() == 1) {
+    std::vector<Addition> order;
+    if (reduction == Reduction::reproducible) {
+      std::vector<Node> nodes;
+      for (const SlotNode& partial : schedule_.partials()) nodes.push_back(partial.node);
+      order = additions(tree_sum_.tree, nodes);
+    } else {
+      for (int slot = 1; slot < slots; ++slot) order.push_back({0, slot});
+    }
+    own_sum_.emplace(static_cast<int>(last_slots().size()), order);
+  }
+}
+
+std::vector<int> Reducer::last_slots() const {
+  std::vector<int> slots;
+  if (reduction_ == Reduction::reproducible) {
+    for (const SlotNode& partial : schedule_.partials()) slots.push_back(partial.slot);
+  } else {
+    const std::int64_t count =
+        static_cast<std::int64_t>(memory_->local().size() / sizeof(float)) / elements_;
+    for (int slot = 0; slot < count; ++slot) slots.push_back(slot);
+  }
+  return slots;
 }
 
 Reducer::~Reducer() = default;
@@ -82,6 +116,7 @@ void Reducer::begin_step() {
 }
 
 void Reducer::finished(int parameter) {
+  if (own_sum_) return;
   const int bucket = bucket_of_[parameter];
   // Release what this lane wrote, acquire what the others did.
   if (pending_[bucket].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -110,30 +145,32 @@ void Reducer::launch(std::size_t bucket) {
 
 // Once summed, a NaN is everybody's: who brought it can only be seen before.
 void Reducer::check_finite(std::size_t first, std::size_t count) {
-  const std::int64_t slots =
-      static_cast<std::int64_t>(memory_->local().size() / sizeof(float)) / elements_;
-  const auto check = [&](int slot) {
+  for (const int slot : last_slots()) {
     if (!ops::all_finite(slot_memory(slot).subspan(first, count))) finite_ = false;
-  };
-  if (reduction_ == Reduction::fast) {
-    for (int slot = 0; slot < slots; ++slot) check(slot);
-  } else {
-    for (const SlotNode& partial : schedule_.partials()) check(partial.slot);
   }
 }
 
 void Reducer::end_wave(int wave, ThreadPool& pool) {
+  if (own_sum_ && last_wave(wave)) add_last_slots(pool);
   if (reduction_ == Reduction::fast) return;
-  constexpr std::int64_t block = 4096;
   const std::vector<Addition>& additions = schedule_.additions_after(wave);
   if (additions.empty()) return;
-  pool.parallel_for((elements_ + block - 1) / block, [&](std::int64_t first, std::int64_t last) {
-    const std::size_t begin = static_cast<std::size_t>(first * block);
-    const std::size_t count = static_cast<std::size_t>(std::min(last * block, elements_)) - begin;
+  for_blocks(pool, elements_, [&](std::size_t first, std::size_t count) {
     for (const Addition& addition : additions) {
-      ops::add_in_place(slot_memory(addition.into).subspan(begin, count),
-                        slot_memory(addition.from).subspan(begin, count));
+      ops::add_in_place(slot_memory(addition.into).subspan(first, count),
+                        slot_memory(addition.from).subspan(first, count));
     }
+  });
+}
+
+void Reducer::add_last_slots(ThreadPool& pool) {
+  const std::vector<int> slots = last_slots();
+  if (slots == std::vector<int>{0}) return;
+  for_blocks(pool, elements_, [&](std::size_t first, std::size_t count) {
+    std::vector<const float*> inputs;
+    for (const int slot : slots) inputs.push_back(slot_memory(slot).data() + first);
+    float* const sum = slot_memory(0).data() + first;
+    own_sum_->run(inputs, {&sum, 1}, count);
   });
 }
 

@@ -4,7 +4,8 @@
 // In the last wave of a step, as soon as every lane has finished all parameters of a bucket, that
 // slice of all slots of all ranks is summed on the communication stream, in the order of the tree
 // (Note [Order of sums]). Buckets start strictly in plan order, so every rank issues the same
-// sequence. The sum lies in slot 0 of every rank.
+// sequence. The sum lies in slot 0 of every rank. A rank that is alone has no link to keep busy,
+// and its cores are the lanes': it adds its slots when they are done, on all cores.
 //
 //   Reducer reducer(comm, layout, plan, virtual_ranks, lanes, Reduction::reproducible);
 //   reducer.begin_step();
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +33,7 @@
 #include "dtrain/parallel/comm/communicator.h"
 #include "dtrain/parallel/reduce/bucket_plan.h"
 #include "dtrain/parallel/reduce/slot_schedule.h"
+#include "dtrain/parallel/reduce/tree_kernel.h"
 
 namespace dtrain {
 
@@ -68,7 +71,8 @@ class Reducer {
   void end_wave(int wave, ThreadPool& pool);
   // Until all buckets are summed. Throws the first error.
   void wait();
-  // Whether all that this rank put into the sums was finite; after wait().
+  // Whether all that this rank put into the sums was finite; after wait(). True for a rank that is
+  // alone: the sum itself tells.
   bool finite() const { return finite_; }
   // Seconds that the last wait() took: communication that backward did not hide.
   double exposed_seconds() const { return exposed_seconds_; }
@@ -77,6 +81,9 @@ class Reducer {
   std::span<float> slot_memory(int slot);
   void launch(std::size_t bucket);
   void check_finite(std::size_t first, std::size_t count);
+  // The slots that hold what is left to add when the last wave is done, in order.
+  std::vector<int> last_slots() const;
+  void add_last_slots(ThreadPool& pool);
 
   Communicator& comm_;
   const BucketPlan& plan_;
@@ -85,6 +92,7 @@ class Reducer {
   const std::int64_t elements_;  // of a slot
   SlotSchedule schedule_;
   TreeSum tree_sum_;
+  std::optional<TreeKernel> own_sum_;  // of last_slots(), for a rank that is alone
   std::unique_ptr<SharedMemory> memory_;
   std::vector<int> bucket_of_;  // [parameter]
   int last_lanes_ = 0;          // lanes in use in the last wave

@@ -286,7 +286,7 @@ void Trainer::train_step() {
 }
 
 bool Trainer::accept_numbers(const MetricSums& metrics, double norm, std::int64_t step) {
-  // Finite parts may still overflow in the sum.
+  // Finite parts may still overflow in the sum; and a rank that is alone knows by the sum only.
   if (!decision_.nonfinite && std::isfinite(metrics.loss) && std::isfinite(norm)) {
     if (metrics.loss_weight > 0) {
       epoch_has_targets_ = true;
@@ -303,14 +303,15 @@ bool Trainer::accept_numbers(const MetricSums& metrics, double norm, std::int64_
     return false;
   }
   epoch_has_targets_ = true;
+  if (comm_.size() == 1) decision_.nonfinite_rank = 0;
   const std::string what = fmt::format(
       "{} is not finite in step {}{} (loss {}, gradient norm {}{})",
       std::isfinite(metrics.loss) ? "the gradient" : "the loss", step,
-      decision_.nonfinite ? fmt::format(" on rank {}", decision_.nonfinite_rank) : "",
+      decision_.nonfinite_rank >= 0 ? fmt::format(" on rank {}", decision_.nonfinite_rank) : "",
       metrics.mean_loss(), norm,
       progress_.last_loss ? fmt::format(", last finite loss {}", *progress_.last_loss) : "");
   if (values_.train().on_nonfinite() == "stop") {
-    if (decision_.nonfinite && decision_.nonfinite_rank != comm_.rank()) {
+    if (decision_.nonfinite_rank >= 0 && decision_.nonfinite_rank != comm_.rank()) {
       throw CommError(
           fmt::format("stopped because rank {} failed: {}", decision_.nonfinite_rank, what),
           decision_.nonfinite_rank);

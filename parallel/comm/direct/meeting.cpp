@@ -8,6 +8,7 @@
 
 #include "dtrain/core/base/clock.h"
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/base/spin.h"
 #include "dtrain/parallel/comm/direct/futex.h"
 
 namespace dtrain {
@@ -18,14 +19,6 @@ constexpr double slice_seconds = 0.1;
 // About what falling asleep and being woken costs.
 constexpr double spin_with_own_processor = 20e-6;
 constexpr double spin_with_shared_processor = 1e-6;
-
-void pause_processor() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
-}
 
 std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
