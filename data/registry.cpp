@@ -12,6 +12,7 @@
 #include "dtrain/data/mnist.h"
 #include "dtrain/data/subset.h"
 #include "dtrain/data/synthetic.h"
+#include "dtrain/data/synthetic_tokens.h"
 
 namespace dtrain {
 
@@ -137,9 +138,12 @@ void register_builtin_datasets(DatasetRegistry& registry) {
   });
   registry.add<config::Csv>(
       "csv", [](const config::Csv& options) { return std::make_unique<Csv>(options); });
-  registry.add<config::Synthetic>("synthetic", [](const config::Synthetic& options) {
-    return std::make_unique<Synthetic>(options);
-  });
+  registry.add<config::Synthetic>("synthetic",
+                                  [](const config::Synthetic& options) -> std::unique_ptr<Dataset> {
+                                    if (options.has_tokens())
+                                      return std::make_unique<SyntheticTokens>(options);
+                                    return std::make_unique<Synthetic>(options);
+                                  });
 }
 
 }  // namespace dtrain

@@ -8,11 +8,12 @@
 namespace dtrain {
 
 Convnet::Convnet(const config::Convnet& options, const ModelInput& input) {
-  if (input.shape.rank() != 3) {
+  if (input.shape.rank() != 3 || input.dtype != DType::f32) {
     throw ConfigError(
         fmt::format("model.name: convnet wants images [height, width, channels], but the data's "
-                    "samples are {}: use model mlp, or image data",
-                    to_string(input.shape)));
+                    "samples are {}: use {}image data",
+                    input.dtype == DType::f32 ? to_string(input.shape) : "tokens",
+                    input.dtype == DType::f32 ? "model mlp, or " : ""));
   }
   std::int64_t height = input.shape[0], width = input.shape[1], channels = input.shape[2];
   for (const std::int32_t next : options.channels()) {

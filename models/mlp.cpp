@@ -6,6 +6,11 @@ namespace dtrain {
 
 Mlp::Mlp(const config::Mlp& options, const ModelInput& input)
     : activation_(activation_named(options.activation())) {
+  if (input.dtype != DType::f32) {
+    throw ConfigError(
+        fmt::format("model.name: mlp wants numbers, but the data's samples are tokens ({})",
+                    to_string(input.dtype)));
+  }
   const std::int64_t features = input.shape.elements();
   if (features != options.inputs()) {
     throw ConfigError(fmt::format(

@@ -3,14 +3,16 @@
 
 #include <cstdint>
 
+#include "dtrain/core/tensor/dtype.h"
 #include "dtrain/core/tensor/shape.h"
 
 namespace dtrain {
 
 struct ModelInput {
-  Shape shape;               // of one sample: [features] or [H, W, C]
+  Shape shape;               // of one sample: [features], [H, W, C], or [tokens]
   std::int64_t classes = 0;  // of label targets; 0 where targets are numbers
   Shape target = {};         // of one sample's target where targets are numbers
+  DType dtype = DType::f32;  // of inputs; tokens are i32
 };
 
 }  // namespace dtrain

@@ -429,7 +429,14 @@ void Resolver::check_source(const std::string& path, const config::DataSource& s
     if (elements > std::numeric_limits<std::int32_t>::max()) {
       problem(path + ".shape", "one sample has more than 2147483647 elements");
     }
-    if (synthetic.shape_size() != 1 && synthetic.shape_size() != 3) {
+    if (synthetic.has_tokens()) {
+      if (synthetic.shape_size() != 0) {
+        problem(blamed(path + ".tokens", path + ".shape"),
+                "a sample has either a shape or tokens: leave one of the two out");
+      }
+    } else if (synthetic.shape_size() == 0) {
+      problem(path, "synthetic samples need a shape, as [height, width, channels], or tokens");
+    } else if (synthetic.shape_size() != 1 && synthetic.shape_size() != 3) {
       problem(path + ".shape",
               fmt::format("must be [features] or [height, width, channels], found {} numbers",
                           synthetic.shape_size()));

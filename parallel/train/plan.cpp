@@ -61,7 +61,7 @@ struct Trial {
   std::int64_t row_elements = 0;
 };
 
-Trial try_model(const Module& model, const ArenaLayout& layout, const Shape& sample) {
+Trial try_model(const Module& model, const ArenaLayout& layout, const FieldSpec& sample) {
   Allocator allocator("trial");
   OpContext context(allocator, 1);
   const ParameterArena arena(layout, BlockUse::read_only);
@@ -72,9 +72,9 @@ Trial try_model(const Module& model, const ArenaLayout& layout, const Shape& sam
              .parameters = layout.parameters()},
             {.training = true});
   std::vector<std::int64_t> sizes = {0};
-  sizes.insert(sizes.end(), sample.sizes().begin(), sample.sizes().end());
-  const Value outputs =
-      model.forward(pass, pass.input(Tensor::empty(Shape(sizes), DType::f32, allocator, "trial")));
+  sizes.insert(sizes.end(), sample.shape.sizes().begin(), sample.shape.sizes().end());
+  const Value outputs = model.forward(
+      pass, pass.input(Tensor::empty(Shape(sizes), sample.dtype, allocator, "trial")));
   return {outputs.shape(), pass.recorded_row_elements()};
 }
 
@@ -87,15 +87,20 @@ void check_targets(const Loss& loss, const std::string& loss_name, const SampleS
           "mse or bce, or (csv) data.train.classes: true",
           loss_name, to_string(spec.target.shape)));
     }
-    if (outputs.rank() != 2 || outputs[1] < spec.classes) {
+    // Outputs are [N, C] for targets [N], [N, T, C] for targets [N, T].
+    const std::int64_t targets = spec.target.shape.elements();
+    const std::int64_t classes = outputs.rank() < 2 ? 0 : outputs[outputs.rank() - 1];
+    if (outputs.rank() != spec.target.shape.rank() + 2 || classes < spec.classes ||
+        outputs.elements_per_row() != targets * classes) {
       throw ConfigError(fmt::format(
-          "model: its outputs are {} per sample, but the data has {} classes: give the model that "
-          "many outputs",
-          outputs.elements_per_row(), spec.classes));
+          "model: its outputs are {} per sample, but the data has {}{} classes: give the model "
+          "that many outputs",
+          outputs.elements_per_row(), targets == 1 ? "" : fmt::format("{} targets of ", targets),
+          spec.classes));
     }
-    if (class_weights > 0 && class_weights != outputs[1]) {
+    if (class_weights > 0 && class_weights != classes) {
       throw ConfigError(
-          fmt::format("loss.class_weights: {} weights for {} outputs", class_weights, outputs[1]));
+          fmt::format("loss.class_weights: {} weights for {} outputs", class_weights, classes));
     }
     return;
   }
@@ -173,7 +178,8 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
         registry.datasets.create(values.data().validation(), "data.validation", skip_bad);
     const SampleSpec& a = plan.train_data->spec();
     const SampleSpec& b = plan.validation_data->spec();
-    if (a.input.shape != b.input.shape || a.target.shape != b.target.shape) {
+    if (a.input.shape != b.input.shape || a.input.dtype != b.input.dtype ||
+        a.target.shape != b.target.shape) {
       throw ConfigError(fmt::format(
           "data.validation: samples are {} with targets {}, but those of data.train are {} with {}",
           to_string(b.input.shape), to_string(b.target.shape), to_string(a.input.shape),
@@ -181,21 +187,23 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
     }
   }
   const SampleSpec& spec = plan.train_data->spec();
-  plan.model = registry.models.create(
-      values.model(),
-      {.shape = spec.input.shape, .classes = spec.classes, .target = spec.target.shape});
+  plan.model = registry.models.create(values.model(), {.shape = spec.input.shape,
+                                                       .classes = spec.classes,
+                                                       .target = spec.target.shape,
+                                                       .dtype = spec.input.dtype});
   plan.layout = std::make_unique<ArenaLayout>(*plan.model);
   if (plan.layout->parameters().empty()) {
     throw ConfigError(fmt::format("model '{}' has no parameters to train", values.model().name()));
   }
 
-  const Trial trial = try_model(*plan.model, *plan.layout, spec.input.shape);
+  const Trial trial = try_model(*plan.model, *plan.layout, spec.input);
   const auto loss = make_loss(loss_options(values.loss()));
   check_targets(*loss, values.loss().name(), spec, trial.outputs,
                 values.loss().class_weights_size());
   plan.nominal_targets =
       static_cast<double>(values.batch().global()) *
-      (loss->wants_labels() ? 1.0 : static_cast<double>(trial.outputs.elements_per_row()));
+      static_cast<double>(loss->wants_labels() ? spec.target.shape.elements()
+                                               : trial.outputs.elements_per_row());
   // Transforms that do not fit the samples are found here too.
   const Transforms transforms(values.data().transforms(), spec, values.seed());
 

@@ -209,6 +209,12 @@ TEST(Resolve, DataChecks) {
             std::string::npos);
   EXPECT_NE(problem("data: {train: {kind: synthetic, shape: [1, 2]}}\n").find("found 2 numbers"),
             std::string::npos);
+  EXPECT_NE(problem("data: {train: {kind: synthetic}}\n").find("need a shape"), std::string::npos);
+  EXPECT_NE(problem("data: {train: {kind: synthetic, shape: [4], tokens: 4}}\n")
+                .find("either a shape or tokens"),
+            std::string::npos);
+  EXPECT_EQ(problems("data: {train: {kind: synthetic, tokens: 4, size: 8}}\n"),
+            std::vector<std::string>());
   EXPECT_NE(problem("data: {train: {kind: synthetic, shape: [2000000000, 2000000000, "
                     "2000000000]}}\n")
                 .find("more than 2147483647 elements"),

@@ -6,6 +6,7 @@
 #include "dtrain/data/glyph_shapes.h"
 #include "dtrain/data/glyphs.h"
 #include "dtrain/data/synthetic.h"
+#include "dtrain/data/synthetic_tokens.h"
 #include "dtrain/tests/unit/data/data_testing.h"
 
 namespace dtrain::test {
@@ -129,6 +130,61 @@ TEST(SyntheticData, ShapesMustBePossible) {
             "synthetic.shape: axis of 65536 makes a sample of no or more than 1073741824 elements");
   EXPECT_EQ(error_text<ConfigError>([] { Synthetic{keys({3}, 0)}; }),
             "synthetic.classes: 0 is less than 1");
+}
+
+config::Synthetic token_keys(int tokens, int classes = 300, std::uint64_t seed = 1) {
+  config::Synthetic options;
+  options.set_tokens(tokens);
+  options.set_classes(classes);
+  options.set_seed(seed);
+  return options;
+}
+
+struct Tokens {
+  std::vector<std::int32_t> input;
+  std::vector<std::int64_t> target;
+};
+
+Tokens read_tokens(const Dataset& data, std::int64_t index) {
+  const auto length = static_cast<std::size_t>(data.spec().input.shape.elements());
+  Tokens sample{std::vector<std::int32_t>(length), std::vector<std::int64_t>(length)};
+  data.read(index, std::as_writable_bytes(std::span(sample.input)),
+            std::as_writable_bytes(std::span(sample.target)));
+  return sample;
+}
+
+TEST(SyntheticTokens, TargetsAreTheNextTokens) {
+  const SyntheticTokens data(token_keys(7));
+  EXPECT_EQ(data.spec().input.dtype, DType::i32);
+  EXPECT_EQ(data.spec().input.shape, (Shape{7}));
+  EXPECT_EQ(data.spec().target.dtype, DType::i64);
+  EXPECT_EQ(data.spec().target.shape, (Shape{7}));
+  EXPECT_EQ(data.spec().classes, 300);
+  std::set<std::int32_t> seen;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    const Tokens sample = read_tokens(data, i);
+    for (std::size_t k = 0; k < 7; ++k) {
+      ASSERT_TRUE(sample.input[k] >= 0 && sample.input[k] < 300);
+      ASSERT_TRUE(sample.target[k] >= 0 && sample.target[k] < 300);
+      if (k > 0) {
+        ASSERT_EQ(sample.target[k - 1], sample.input[k]);
+      }
+      seen.insert(sample.input[k]);
+    }
+  }
+  EXPECT_EQ(seen.size(), 300u);
+}
+
+TEST(SyntheticTokens, SamplesAreAFunctionOfSeedAndIndex) {
+  const SyntheticTokens data(token_keys(9));
+  EXPECT_EQ(read_tokens(data, 5).input, read_tokens(SyntheticTokens(token_keys(9)), 5).input);
+  EXPECT_NE(read_tokens(data, 5).input, read_tokens(data, 6).input);
+  EXPECT_NE(read_tokens(data, 5).input,
+            read_tokens(SyntheticTokens(token_keys(9, 300, 2)), 5).input);
+  const std::set<std::string> identities{data.identity(), SyntheticTokens(token_keys(8)).identity(),
+                                         SyntheticTokens(token_keys(9, 301)).identity(),
+                                         SyntheticTokens(token_keys(9, 300, 2)).identity()};
+  EXPECT_EQ(identities.size(), 4u);
 }
 
 }  // namespace

@@ -97,6 +97,25 @@ TEST(Convnet, OddSizesArePooledDown) {
   EXPECT_EQ(y.shape(), (Shape{3, 5}));
 }
 
+TEST(ModelsOfNumbers, DoNotTakeTokens) {
+  const auto error = [](const auto& make) -> std::string {
+    try {
+      make(ModelInput{.shape = {8}, .classes = 5, .target = {8}, .dtype = DType::i32});
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  config::Mlp mlp;
+  mlp.set_inputs(8);
+  mlp.set_outputs(5);
+  EXPECT_EQ(error([&](const ModelInput& input) { Mlp model(mlp, input); }),
+            "model.name: mlp wants numbers, but the data's samples are tokens (i32)");
+  EXPECT_EQ(error([&](const ModelInput& input) { Convnet model(convnet({4}, true), input); }),
+            "model.name: convnet wants images [height, width, channels], but the data's samples "
+            "are tokens: use image data");
+}
+
 TEST(Convnet, WantsImagesThatAreLargeEnough) {
   const auto error = [](const std::vector<int>& channels, const Shape& shape) -> std::string {
     try {

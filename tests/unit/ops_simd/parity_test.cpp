@@ -1,5 +1,5 @@
 // Losses and activations against values that PyTorch computed: see
-// tests/parity/make_core_values.py.
+// tests/parity/core_values.py.
 #include "dtrain/core/ops/activation.h"
 #include "dtrain/core/ops/loss.h"
 #include "dtrain/tests/parity/values.h"

@@ -1,4 +1,4 @@
-// Optimizers against values that PyTorch computed: see tests/parity/make_core_values.py.
+// Optimizers against values that PyTorch computed: see tests/parity/core_values.py.
 #include <cmath>
 #include <string>
 #include <vector>
