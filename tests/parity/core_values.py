@@ -1,35 +1,9 @@
-#!/usr/bin/env python3
-"""Writes the values that optimizers, schedules, losses and activations are checked against.
-
-    pip install torch numpy && python3 make_core_values.py
-
-Numbers come from a fixed seed; each file records the version of PyTorch that made it. Not part of
-the build or of any test: the tests read the files.
-"""
-
-import json
-import pathlib
-import warnings
+"""Values of optimizers, schedules, losses and activations."""
 
 import torch
 import torch.nn.functional as F
 
-warnings.filterwarnings("ignore", category=UserWarning)
-torch.manual_seed(1)
-HERE = pathlib.Path(__file__).parent
-
-
-def numbers(tensor):
-    """Values as nested lists; nine digits are exact for float32, seventeen for float64."""
-    digits = 17 if tensor.dtype == torch.float64 else 9
-    if tensor.dim() == 0:
-        return float(f"{tensor.item():.{digits}g}")
-    return [numbers(part) for part in tensor]
-
-
-def write(name, content):
-    content = {"torch": torch.__version__, **content}
-    (HERE / name).write_text(json.dumps(content, separators=(",", ":")).replace('},{', '},\n{') + "\n")
+from files import numbers, write
 
 
 def optimizers():
@@ -146,7 +120,8 @@ def activations():
     write("activations.json", {"x": numbers(x), "dy": numbers(dy), "results": results})
 
 
-optimizers()
-schedules()
-losses()
-activations()
+
+def make():
+    for values in (optimizers, schedules, losses, activations):
+        torch.manual_seed(1)
+        values()

@@ -1,0 +1,127 @@
+"""Values of operators, forward and backward: computed by PyTorch in double precision from inputs
+that the tests make themselves.
+
+Images are NHWC in all values. Each case is {op, options, x, parameters: {name: shape},
+y, gradients: {x and each parameter}}; seeds are 1 for x, 2, 3, ... for the parameters in order,
+and 99 for the gradient of y.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from files import hashed_integers, hashed_tensor, packed, write
+
+
+def nchw(x):
+    return x.permute(0, 3, 1, 2)
+
+
+def nhwc(x):
+    return x.permute(0, 2, 3, 1)
+
+
+def on_images(function):
+    return lambda x, p, o: nhwc(function(nchw(x), p, o))
+
+
+def conv2d(x, p, o):
+    return F.conv2d(x, p["weight"], p.get("bias"), o.get("stride", 1), o.get("padding", 0),
+                    o.get("dilation", 1), o.get("groups", 1))
+
+
+def batch_norm(x, p, o):
+    """Over all but the last axis, with the batch's statistics."""
+    flat = x.reshape(-1, x.shape[-1])
+    return F.batch_norm(flat, None, None, p["weight"], p["bias"], training=True,
+                        eps=o["epsilon"]).reshape(x.shape)
+
+
+OPERATORS = {
+    "linear": lambda x, p, o: F.linear(x, p["weight"], p.get("bias")),
+    "conv2d": on_images(conv2d),
+    "batch_norm": batch_norm,
+    "batch_norm_relu": lambda x, p, o: F.relu(batch_norm(x, p, o)),
+    "relu": lambda x, p, o: F.relu(x),
+    "gelu": lambda x, p, o: F.gelu(x),
+    "sigmoid": lambda x, p, o: torch.sigmoid(x),
+    "tanh": lambda x, p, o: torch.tanh(x),
+    "softmax": lambda x, p, o: F.softmax(x, -1),
+    "max_pool2d": on_images(lambda x, p, o: F.max_pool2d(x, o["kernel"], o["stride"],
+                                                         o.get("padding", 0))),
+    "avg_pool2d": on_images(lambda x, p, o: F.avg_pool2d(x, o["kernel"], o["stride"],
+                                                         o.get("padding", 0))),
+    "adaptive_avg_pool2d": on_images(
+        lambda x, p, o: F.adaptive_avg_pool2d(x, (o["height"], o["width"]))),
+    "add": lambda x, p, o: x + p["other"],
+    "multiply": lambda x, p, o: x * p["other"],
+}
+
+
+def conv(x, out, kernel, bias=True, **options):
+    weight = [out, x[3] // options.get("groups", 1), kernel, kernel]
+    return "conv2d", options, x, {"weight": weight, **({"bias": [out]} if bias else {})}
+
+
+def norm(op, x):
+    return op, {"epsilon": 1e-5}, x, {"weight": [x[-1]], "bias": [x[-1]]}
+
+
+CASES = [
+    ("linear", {}, [5, 7], {"weight": [3, 7], "bias": [3]}),
+    ("linear", {}, [32, 784], {"weight": [256, 784], "bias": [256]}),
+    ("linear", {}, [33, 129], {"weight": [65, 129]}),
+    conv([2, 8, 8, 3], 16, 3, padding=1),
+    conv([2, 9, 7, 3], 5, 3, padding=1),
+    conv([2, 14, 14, 32], 64, 3, bias=False, padding=1),
+    conv([2, 16, 16, 64], 64, 3, bias=False, padding=1),
+    conv([2, 8, 8, 128], 128, 3, bias=False, padding=1),
+    conv([2, 15, 15, 64], 128, 3, bias=False, stride=2, padding=1),
+    conv([2, 8, 8, 64], 128, 1, bias=False, stride=2),
+    conv([2, 8, 8, 64], 256, 1, bias=False),
+    conv([1, 32, 32, 3], 64, 7, bias=False, stride=2, padding=3),
+    conv([2, 11, 12, 16], 16, 3, padding=2, dilation=2),
+    conv([2, 13, 13, 8], 12, 3, padding=0, stride=2, dilation=3),
+    conv([2, 9, 9, 16], 32, 3, padding=1, groups=4),
+    conv([2, 10, 10, 16], 16, 3, padding=1, groups=16),
+    conv([2, 9, 11, 32], 64, 3, padding=2, dilation=2, groups=2),
+    conv([1, 7, 7, 5], 7, 5, padding=2),
+    norm("batch_norm", [6, 5]),
+    norm("batch_norm", [3, 5, 4, 17]),
+    norm("batch_norm", [2, 8, 8, 64]),
+    norm("batch_norm_relu", [3, 5, 4, 17]),
+    norm("batch_norm_relu", [2, 8, 8, 64]),
+    *[(op, {}, [5, 37], {}) for op in ("relu", "gelu", "sigmoid", "tanh", "softmax")],
+    ("max_pool2d", {"kernel": 2, "stride": 2}, [2, 9, 8, 17], {}),
+    ("max_pool2d", {"kernel": 3, "stride": 2, "padding": 1}, [2, 10, 9, 16], {}),
+    ("avg_pool2d", {"kernel": 2, "stride": 2}, [2, 9, 8, 17], {}),
+    ("avg_pool2d", {"kernel": 3, "stride": 2, "padding": 1}, [2, 10, 9, 16], {}),
+    ("adaptive_avg_pool2d", {"height": 1, "width": 1}, [2, 7, 7, 64], {}),
+    ("adaptive_avg_pool2d", {"height": 3, "width": 2}, [2, 7, 5, 3], {}),
+    ("add", {}, [4, 6, 5], {"other": [5]}),
+    ("multiply", {}, [4, 6, 5], {"other": [6, 1]}),
+]
+
+
+def compute(op, options, x, parameters):
+    if isinstance(x, dict):  # tokens
+        x = hashed_integers(x["tokens"], 1, x["below"])
+    else:
+        x = hashed_tensor(x, 1).double().requires_grad_()
+    leaves = {name: hashed_tensor(shape, seed).double().requires_grad_()
+              for seed, (name, shape) in enumerate(parameters.items(), 2)}
+    y = OPERATORS[op](x, leaves, options)
+    y.backward(hashed_tensor(y.shape, 99).double())
+    gradients = {name: packed(leaf.grad) for name, leaf in leaves.items()}
+    if x.requires_grad:
+        gradients["x"] = packed(x.grad)
+    return {"y": packed(y), "gradients": gradients}
+
+
+def make():
+    results = []
+    for op, options, x, parameters in CASES:
+        results.append({"op": op, "options": options, "x": x,
+                        "parameters": [{"name": name, "shape": shape}
+                                       for name, shape in parameters.items()],
+                        **compute(op, options, x, parameters)})
+    write("operators.json", {"cases": results})

@@ -1,0 +1,190 @@
+// Operators, forward and backward, against values that PyTorch computed: see operator_values.py.
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dtrain/tests/parity/values.h"
+#include "dtrain/tests/unit/autograd/support.h"
+
+namespace dtrain::parity {
+namespace {
+
+using nlohmann::json;
+
+// What an operator is called with: its case's options, and its parameters by name.
+struct Call {
+  Pass& pass;
+  const Value& x;
+  const json& options;
+  const std::map<std::string, const Parameter*>& parameters;
+  const RunningStatistics* statistics;  // of norms that keep some
+
+  const Parameter& parameter(const std::string& name) const { return *parameters.at(name); }
+  const Parameter* optional(const std::string& name) const {
+    const auto found = parameters.find(name);
+    return found == parameters.end() ? nullptr : found->second;
+  }
+  // A parameter as an operand with a gradient of its own.
+  Value operand(const std::string& name) const {
+    const Parameter& p = parameter(name);
+    return pass.record(pass.weight(p), [&p](Pass& backward_pass, const Tensor& dy) {
+      backward_pass.parameter_gradient(p, [&](const Tensor& gradient) {
+        std::ranges::copy(dy.values<float>(), gradient.values<float>().begin());
+      });
+    });
+  }
+  ops::Pool2dOptions pool() const {
+    return {options.at("kernel"), options.at("stride"), options.value("padding", 0)};
+  }
+};
+
+using Operator = std::function<Value(const Call&)>;
+
+const std::map<std::string, Operator>& operators() {
+  namespace f = functions;
+  static const std::map<std::string, Operator> table{
+      {"linear",
+       [](const Call& c) {
+         return f::linear(c.pass, c.x, c.parameter("weight"), c.optional("bias"));
+       }},
+      {"conv2d",
+       [](const Call& c) {
+         return f::conv2d(c.pass, c.x, c.parameter("weight"), c.optional("bias"),
+                          {.stride = c.options.value("stride", 1),
+                           .padding = c.options.value("padding", 0),
+                           .dilation = c.options.value("dilation", 1),
+                           .groups = c.options.value("groups", 1)});
+       }},
+      {"batch_norm",
+       [](const Call& c) {
+         return f::batch_norm(c.pass, c.x, c.parameter("weight"), c.parameter("bias"),
+                              *c.statistics, c.options.at("epsilon"));
+       }},
+      {"batch_norm_relu",
+       [](const Call& c) {
+         return f::batch_norm_relu(c.pass, c.x, c.parameter("weight"), c.parameter("bias"),
+                                   *c.statistics, c.options.at("epsilon"));
+       }},
+      {"relu", [](const Call& c) { return f::relu(c.pass, c.x); }},
+      {"gelu", [](const Call& c) { return f::gelu(c.pass, c.x); }},
+      {"sigmoid", [](const Call& c) { return f::sigmoid(c.pass, c.x); }},
+      {"tanh", [](const Call& c) { return f::tanh(c.pass, c.x); }},
+      {"softmax", [](const Call& c) { return f::softmax(c.pass, c.x); }},
+      {"max_pool2d", [](const Call& c) { return f::max_pool2d(c.pass, c.x, c.pool()); }},
+      {"avg_pool2d", [](const Call& c) { return f::avg_pool2d(c.pass, c.x, c.pool()); }},
+      {"adaptive_avg_pool2d",
+       [](const Call& c) {
+         return f::adaptive_avg_pool2d(c.pass, c.x, c.options.at("height"), c.options.at("width"));
+       }},
+      {"add", [](const Call& c) { return f::add(c.pass, c.x, c.operand("other")); }},
+      {"multiply", [](const Call& c) { return f::multiply(c.pass, c.x, c.operand("other")); }},
+  };
+  return table;
+}
+
+// One operator over its parameters.
+class OneOperator final : public Module {
+ public:
+  explicit OneOperator(const json& one) : operator_(operators().at(one.at("op"))), case_(one) {
+    for (const json& parameter : one.at("parameters")) {
+      const std::string name = parameter.at("name");
+      parameters_[name] =
+          &add_parameter(name, shape_of(parameter.at("shape")), InitScheme::zeros, 1);
+    }
+    if (one.at("op").get<std::string>().starts_with("batch_norm")) {
+      const Shape& channels = parameters_.at("weight")->shape;
+      statistics_ = &add_running_statistics(add_buffer("running_mean", channels, 0),
+                                            add_buffer("running_var", channels, 1), 0.1F);
+    }
+  }
+
+  Value forward(Pass& pass, const Value& x) const override {
+    return operator_({pass, x, case_.at("options"), parameters_, statistics_});
+  }
+  const std::map<std::string, const Parameter*>& parameters() const { return parameters_; }
+
+ private:
+  const Operator& operator_;
+  const json& case_;
+  std::map<std::string, const Parameter*> parameters_;
+  const RunningStatistics* statistics_ = nullptr;
+};
+
+std::vector<float> plain_values(OpContext& context, const Tensor& x) {
+  const Tensor plain = ops::to_layout(context, x, Layout{});
+  return {plain.values<float>().begin(), plain.values<float>().end()};
+}
+
+class Operators : public ::testing::Test {
+ protected:
+  // Runs the case, checks y and all gradients, and returns the largest errors.
+  TensorError check(const json& one, double tolerance) {
+    auto made = std::make_unique<OneOperator>(one);
+    const OneOperator& module = *made;
+    Fixture f(std::move(made));
+    std::uint32_t seed = 2;
+    for (const json& parameter : one.at("parameters")) {
+      const auto weight = f.arena.weight(*module.parameters().at(parameter.at("name")));
+      std::ranges::copy(hashed_values(std::ssize(weight), seed++), weight.begin());
+    }
+    const std::vector<std::int64_t> positions = Fixture::positions_of(shape_of(one.at("x"))[0]);
+    Pass pass(f.context, f.memory(), {.positions = positions});
+    const Tensor x = filled(f, shape_of(one.at("x")), 1);
+    std::vector<float> dx;
+    const Value input = pass.record(
+        x, [&](Pass&, const Tensor& gradient) { dx = plain_values(f.context, gradient); });
+    const Value y = module.forward(pass, input);
+
+    TensorError worst;
+    const auto expect_close = [&](const std::string& what, const std::vector<float>& actual,
+                                  const json& expected) {
+      const TensorError error = error_of(actual, Packed(expected));
+      EXPECT_LE(error.largest, tolerance) << what;
+      worst = {std::max(worst.largest, error.largest), std::max(worst.rms, error.rms)};
+    };
+    expect_close("y", plain_values(f.context, y.tensor), one.at("y"));
+    pass.backward(y, filled(f, y.shape(), 99));
+    const json& gradients = one.at("gradients");
+    EXPECT_EQ(gradients.size(), 1 + module.parameters().size());
+    expect_close("gradient of x", dx, gradients.at("x"));
+    for (const auto& [name, parameter] : module.parameters()) {
+      const auto gradient = f.gradient(*parameter);
+      expect_close("gradient of " + name, {gradient.begin(), gradient.end()}, gradients.at(name));
+    }
+    return worst;
+  }
+
+ private:
+  static Tensor filled(Fixture& f, const Shape& shape, std::uint32_t seed) {
+    const Tensor x = Tensor::empty(shape, DType::f32, f.allocator, "parity");
+    std::ranges::copy(hashed_values(x.elements(), seed), x.values<float>().begin());
+    return x;
+  }
+};
+
+TEST_F(Operators, MatchPyTorch) {
+  const json values = read("operators.json");
+  ASSERT_GE(values.at("cases").size(), 30U);
+  int number = 0;
+  for (const json& one : values.at("cases")) {
+    SCOPED_TRACE(fmt::format("{} {} of {}", one.at("op").get<std::string>(),
+                             one.at("options").dump(), one.at("x").dump()));
+    const TensorError error = check(one, 1e-5);
+    RecordProperty(fmt::format("{}_{}", one.at("op").get<std::string>(), ++number),
+                   fmt::format("{:.1e}, rms {:.1e}", error.largest, error.rms));
+  }
+}
+
+// Nothing is called by a name that no value file has.
+TEST_F(Operators, AllHaveValues) {
+  const json values = read("operators.json");
+  for (const auto& [name, call] : operators()) {
+    EXPECT_TRUE(std::ranges::any_of(values.at("cases"), [&](const json& one) {
+      return one.at("op") == name;
+    })) << name;
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::parity
