@@ -12,9 +12,11 @@ import warnings
 import torch
 
 import core_values
+import model_values
 import operator_values
 
 warnings.filterwarnings("ignore", category=UserWarning)
 torch.set_num_threads(1)
 core_values.make()
 operator_values.make()
+model_values.make()
