@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the values of PyTorch that the tests compare with, beside this script.
 
-    tests/parity/setup_pytorch ~/pytorch && ~/pytorch/bin/python tests/parity/make_values.py
+    scripts/setup_pytorch ~/pytorch && ~/pytorch/bin/python tests/parity/make_values.py
 
 Deterministic: the same versions write the same bytes, and each file names its version of PyTorch.
 Not part of the build or of any test: the tests read the files.
