@@ -92,7 +92,7 @@ bool is_checkpoint_folder(const fs::path& folder) {
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name != manifest_name && name != "state.pb" && name != "model.safetensors" &&
-        name != "optimizer.safetensors") {
+        name != "optimizer.safetensors" && name != average_name) {
       return false;
     }
   }
@@ -191,8 +191,12 @@ fs::path resolve_checkpoint(const fs::path& path) {
   throw CheckpointError(folder.string(), "there is no complete checkpoint in it");
 }
 
-fs::path resolve_weights(const fs::path& path) {
-  return is_folder(path) ? resolve_checkpoint(path) / "model.safetensors" : path;
+fs::path resolve_weights(const fs::path& path, bool averaged) {
+  if (!is_folder(path)) return path;
+  const fs::path checkpoint = resolve_checkpoint(path);
+  std::error_code ignored;
+  const bool has_averages = averaged && fs::exists(checkpoint / average_name, ignored);
+  return checkpoint / (has_averages ? average_name : "model.safetensors");
 }
 
 checkpoint::RunState read_run_state(const fs::path& checkpoint) {

@@ -1,9 +1,10 @@
 // Checkpoints of a run: written whole or not at all, verified before they are trusted.
 //
-// A checkpoint is a folder step-00000100/ with model.safetensors, optimizer.safetensors, state.pb
-// and MANIFEST (name, size and XXH3-128 of each file). It is written to step-00000100.tmp/, its
-// files are synced, the folder is renamed, and the parent is synced, so a crash leaves the old
-// checkpoints and perhaps a .tmp folder, which the next writer removes.
+// A checkpoint is a folder step-00000100/ with model.safetensors, optimizer.safetensors, state.pb,
+// where weights are averaged ema.safetensors, and MANIFEST (name, size and XXH3-128 of each file).
+// It is written to step-00000100.tmp/, its files are synced, the folder is renamed, and the parent
+// is synced, so a crash leaves the old checkpoints and perhaps a .tmp folder, which the next writer
+// removes.
 //
 //   CheckpointWriter writer(folder, {.keep_last = 3, .keep_best = 1, .run_id = id});
 //   CheckpointSnapshot snapshot = writer.take_snapshot();   // its buffers are those of an earlier
@@ -21,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtrain/core/checkpoint/safetensors.h"
@@ -43,10 +45,14 @@ struct CheckpointSnapshot {
   };
   std::vector<OwnedTensor> model;
   std::vector<OwnedTensor> optimizer;
+  std::vector<OwnedTensor> average;  // as `model`; empty: no file is written
   checkpoint::RunState state;
   // Validation loss measured at this step, if any: keep_best ranks by it.
   std::optional<double> validation_loss;
 };
+
+// The file of the averaged weights.
+inline constexpr std::string_view average_name = "ema.safetensors";
 
 struct CheckpointOptions {
   int keep_last = 3;  // at least 1
@@ -112,8 +118,9 @@ std::optional<std::filesystem::path> find_newest_checkpoint(const std::filesyste
 // newest it is. It verifies. Throws CheckpointError if there is none.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
-// The weights that `path` means: a safetensors file, or model.safetensors of resolve_checkpoint.
-std::filesystem::path resolve_weights(const std::filesystem::path& path);
+// The weights that `path` means: a safetensors file, or model.safetensors of resolve_checkpoint;
+// `averaged`: its ema.safetensors, if there is one.
+std::filesystem::path resolve_weights(const std::filesystem::path& path, bool averaged = false);
 
 // state.pb of a checkpoint folder. Throws CheckpointError naming file and field.
 checkpoint::RunState read_run_state(const std::filesystem::path& checkpoint);

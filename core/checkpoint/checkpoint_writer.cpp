@@ -111,7 +111,7 @@ FileDigest write_text(const fs::path& path, std::string_view text) {
 
 std::uint64_t tensor_bytes(const CheckpointSnapshot& snapshot) {
   std::uint64_t bytes = 0;
-  for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
+  for (const auto* tensors : {&snapshot.model, &snapshot.optimizer, &snapshot.average}) {
     for (const auto& tensor : *tensors) bytes += tensor.bytes.size();
   }
   return bytes;
@@ -266,6 +266,10 @@ struct CheckpointWriter::Impl {
         write_safetensors(temporary / "model.safetensors", named(snapshot.model));
     manifest["optimizer.safetensors"] =
         write_safetensors(temporary / "optimizer.safetensors", named(snapshot.optimizer));
+    if (!snapshot.average.empty()) {
+      manifest[std::string(average_name)] =
+          write_safetensors(temporary / average_name, named(snapshot.average));
+    }
     manifest["state.pb"] = write_text(state_path, state);
     write_text(temporary / manifest_name, to_text(manifest));
     fsync_directory(temporary);

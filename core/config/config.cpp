@@ -93,7 +93,7 @@ Config parse_config(const std::string& yaml, const std::string& source, const fs
   }
   read_recipe(*root, kinds, folders, config.values, given, problems);
   std::vector<std::string> derived;
-  resolve(config.values, config.name, folders, given, derived, problems);
+  resolve(config.values, config.name, folders, kinds, given, derived, problems);
   problems.throw_if_any();
 
   for (const auto& [path, place] : given) config.origins[path] = problems.origin(place);

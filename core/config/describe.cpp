@@ -37,6 +37,7 @@ std::string type_text(const FieldDescriptor& field) {
 std::string default_text(const FieldDescriptor& field) {
   const config::Key& key = key_of(field);
   if (key.required()) return "required";
+  if (key.from_model()) return "the model's";
   if (field.is_repeated()) {
     if (key.list_default().empty()) return "`[]`";
     return fmt::format("`[{}]`", fmt::join(key.list_default(), ", "));

@@ -10,6 +10,7 @@
 
 #include "dtrain/core/base/text.h"
 #include "dtrain/core/config/scalars.h"
+#include "dtrain/core/config/schema.h"
 
 namespace dtrain::config_internal {
 
@@ -54,10 +55,12 @@ std::string multiples_near(std::int64_t step, std::int64_t wanted) {
 class Resolver {
  public:
   Resolver(config::TrainConfig& recipe, const std::string& name, const Folders& folders,
-           Given& given, std::vector<std::string>& derived, Problems& problems)
+           const KindTable& kinds, Given& given, std::vector<std::string>& derived,
+           Problems& problems)
       : recipe_(recipe),
         name_(name),
         folders_(folders),
+        kinds_(kinds),
         given_(given),
         derived_(derived),
         problems_(problems) {}
@@ -71,6 +74,10 @@ class Resolver {
     if (clean({"optimizer"})) resolve_optimizer();
     if (clean({"schedule", "optimizer", "train"})) resolve_schedule();
     if (clean({"loss"})) check_loss();
+    if (recipe_.train().ema_decay() == 1) {
+      problem("train.ema_decay", "must be less than 1: the average would never move");
+    }
+    if (clean({"data", "model"})) take_from_model();
     if (clean({"data"})) check_data();
     if (clean({"train", "validation", "data"})) check_validation();
   }
@@ -110,6 +117,10 @@ class Resolver {
   void resolve_optimizer();
   void resolve_schedule();
   void check_loss();
+  void take_from_model();
+  void take_from_model(const std::string& path, config::DataSource& source);
+  template <typename Windowed>
+  void resolve_stride(const std::string& path, config::DataSource& source);
   void check_data();
   void check_source(const std::string& path, const config::DataSource& source);
   void check_validation();
@@ -125,6 +136,7 @@ class Resolver {
   config::TrainConfig& recipe_;
   const std::string& name_;
   const Folders& folders_;
+  const KindTable& kinds_;
   Given& given_;
   std::vector<std::string>& derived_;
   Problems& problems_;
@@ -308,7 +320,8 @@ void Resolver::store_batch(std::int64_t global, std::int64_t micro, std::int64_t
 void Resolver::resolve_optimizer() {
   config::Optimizer& optimizer = *recipe_.mutable_optimizer();
   if (!optimizer.has_weight_decay()) {
-    optimizer.set_weight_decay(optimizer.name() == "adamw" ? 0.01 : 0);
+    const bool decays = optimizer.name() == "adamw" || optimizer.name() == "lamb";
+    optimizer.set_weight_decay(decays ? 0.01 : 0);
   }
   if (optimizer.nesterov() && optimizer.momentum() == 0) {
     problem("optimizer.nesterov", "needs optimizer.momentum above 0");
@@ -382,6 +395,63 @@ void Resolver::check_loss() {
   }
 }
 
+// Length of the windows, size of the vocabulary: what data and model must share stands in the
+// model's section, and need not be said twice.
+void Resolver::take_from_model() {
+  config::Data& data = *recipe_.mutable_data();
+  take_from_model("data.train", *data.mutable_train());
+  resolve_stride<config::Text>("data.train", *data.mutable_train());
+  resolve_stride<config::Tokens>("data.train", *data.mutable_train());
+  if (!data.has_validation()) return;
+  take_from_model("data.validation", *data.mutable_validation());
+  resolve_stride<config::Text>("data.validation", *data.mutable_validation());
+  resolve_stride<config::Tokens>("data.validation", *data.mutable_validation());
+}
+
+void Resolver::take_from_model(const std::string& path, config::DataSource& source) {
+  OpenSection open = open_section(source, kinds_);
+  if (!open.options) return;
+  const OpenSection model = open_section(*recipe_.mutable_model(), kinds_);
+  const google::protobuf::Descriptor& type = *open.options->GetDescriptor();
+  const google::protobuf::Reflection& data = *open.options->GetReflection();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* key = type.field(i);
+    if (!key_of(*key).from_model() || data.HasField(*open.options, key)) continue;
+    const google::protobuf::FieldDescriptor* same =
+        model.options ? model.options->GetDescriptor()->FindFieldByName(key->name()) : nullptr;
+    std::int64_t value = 0;
+    if (same && !same->is_repeated()) {
+      const google::protobuf::Reflection& keys = *model.options->GetReflection();
+      using google::protobuf::FieldDescriptor;
+      if (same->cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+        value = keys.GetInt32(*model.options, same);
+      } else if (same->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+        value = keys.GetInt64(*model.options, same);
+      }
+    }
+    const std::string key_path = join_path(path, key->name());
+    if (value < 1 || value > std::numeric_limits<std::int32_t>::max()) {
+      problem(key_path, fmt::format("the key is required, because model {} has no {} to take: a "
+                                    "whole number ({})",
+                                    recipe_.model().name(), key->name(), key_of(*key).doc()));
+      continue;
+    }
+    data.SetInt32(open.options.get(), key, static_cast<std::int32_t>(value));
+    derived_.push_back(key_path);
+  }
+  open.close();
+}
+
+template <typename Windowed>
+void Resolver::resolve_stride(const std::string& path, config::DataSource& source) {
+  if (!source.options().Is<Windowed>()) return;
+  auto options = unpack<Windowed>(source.options());
+  if (!options.has_context() || options.has_stride()) return;
+  options.set_stride(options.context());
+  source.mutable_options()->PackFrom(options);
+  derived_.push_back(path + ".stride");
+}
+
 void Resolver::check_data() {
   const config::Data& data = recipe_.data();
   const config::Transforms& transforms = data.transforms();
@@ -418,6 +488,15 @@ void Resolver::check_source(const std::string& path, const config::DataSource& s
     if (csv.classes() && csv.targets_size() != 1) {
       problem(path + ".targets", fmt::format("must be one column where classes is true, found {}",
                                              csv.targets_size()));
+    }
+  }
+  if (source.options().Is<config::Tokens>()) {
+    const auto tokens = unpack<config::Tokens>(source.options());
+    constexpr std::int32_t most_of_u16 = 65536;
+    if (tokens.dtype() == "u16" && tokens.vocabulary() > most_of_u16) {
+      problem(blamed(path + ".dtype", path + ".vocabulary"),
+              fmt::format("u16 holds ids up to 65535, but the vocabulary has {}: use dtype u32",
+                          tokens.vocabulary()));
     }
   }
   if (source.options().Is<config::Synthetic>()) {
@@ -457,8 +536,9 @@ void Resolver::check_validation() {
 }  // namespace
 
 void resolve(config::TrainConfig& recipe, const std::string& name, const Folders& folders,
-             Given& given, std::vector<std::string>& derived, Problems& problems) {
-  Resolver(recipe, name, folders, given, derived, problems).run();
+             const KindTable& kinds, Given& given, std::vector<std::string>& derived,
+             Problems& problems) {
+  Resolver(recipe, name, folders, kinds, given, derived, problems).run();
 }
 
 }  // namespace dtrain::config_internal

@@ -9,10 +9,11 @@
 
 namespace dtrain::config_internal {
 
-// Sets output, batch sizes and virtual ranks, epochs, weight decay and peak rate where they are not
-// given, and checks keys against one another. `name` is the recipe's; `derived` gets the paths of
-// keys that follow from others.
+// Sets output, batch sizes and virtual ranks, epochs, weight decay, peak rate and what a data set
+// shares with the model where they are not given, and checks keys against one another. `name` is
+// the recipe's; `derived` gets the paths of keys that follow from others.
 void resolve(config::TrainConfig& recipe, const std::string& name, const Folders& folders,
-             Given& given, std::vector<std::string>& derived, Problems& problems);
+             const KindTable& kinds, Given& given, std::vector<std::string>& derived,
+             Problems& problems);
 
 }  // namespace dtrain::config_internal

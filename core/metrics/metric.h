@@ -2,7 +2,9 @@
 // split of the samples.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace dtrain {
 
@@ -17,6 +19,11 @@ struct MetricSums {
 
   MetricSums& operator+=(const MetricSums& other);
   double mean_loss() const { return loss_weight > 0 ? loss / loss_weight : 0; }
+  // Of cross entropy, in nats per target.
+  double perplexity() const { return std::exp(mean_loss()); }
+  double bits_per_byte(double bytes_per_target) const {
+    return mean_loss() / std::numbers::ln2 / bytes_per_target;
+  }
   double accuracy() const { return targets > 0 ? correct / targets : 0; }
   double accuracy5() const { return targets > 0 ? correct5 / targets : 0; }
 };

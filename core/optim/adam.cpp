@@ -5,6 +5,7 @@
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/core/optim/adam_kernel.h"
+#include "dtrain/core/optim/betas.h"
 #include "dtrain/core/optim/sweep.h"
 
 // clang-format off
@@ -49,26 +50,6 @@ HWY_AFTER_NAMESPACE();
 namespace dtrain {
 
 HWY_EXPORT(adam_kernel);
-
-namespace {
-
-// By squaring: the same bits with any mathematical library.
-double integer_power(double base, std::int64_t exponent) {
-  double result = 1;
-  for (; exponent > 0; exponent /= 2) {
-    if (exponent % 2 == 1) result *= base;
-    base *= base;
-  }
-  return result;
-}
-
-void check_beta(double beta) {
-  if (!(beta >= 0 && beta < 1)) {
-    throw ConfigError(fmt::format("optimizer.betas: {} is not in [0, 1)", beta));
-  }
-}
-
-}  // namespace
 
 Adam::Adam(const AdamOptions& options) : options_(options) {
   check_beta(options.beta1);

@@ -10,6 +10,12 @@ namespace dtrain {
 
 double squared_norm(std::span<const float> gradients, std::span<const ParameterRange> parameters,
                     ThreadPool& pool) {
+  return squared_norms(gradients, parameters, 0, pool).all;
+}
+
+SquaredNorms squared_norms(std::span<const float> gradients,
+                           std::span<const ParameterRange> parameters, int groups,
+                           ThreadPool& pool) {
   // All parameters' blocks in a row.
   std::vector<ParameterRange> blocks;
   for (const ParameterRange& parameter : parameters) {
@@ -19,7 +25,8 @@ double squared_norm(std::span<const float> gradients, std::span<const ParameterR
         "parameter of {} at {} in {} gradients", parameter.size, parameter.offset,
         gradients.size());
     for (std::int64_t at = 0; at < parameter.size; at += ops::block_elements) {
-      blocks.push_back({parameter.offset + at, std::min(ops::block_elements, parameter.size - at)});
+      blocks.push_back({parameter.offset + at, std::min(ops::block_elements, parameter.size - at),
+                        parameter.group});
     }
   }
   std::vector<double> sums(blocks.size());
@@ -32,9 +39,12 @@ double squared_norm(std::span<const float> gradients, std::span<const ParameterR
                                               static_cast<std::size_t>(blocks[index].size)));
                       }
                     });
-  double sum = 0;
-  for (const double part : sums) sum += part;
-  return sum;
+  SquaredNorms norms{.groups = std::vector<double>(static_cast<std::size_t>(groups))};
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    norms.all += sums[i];
+    if (groups > 0) norms.groups[static_cast<std::size_t>(blocks[i].group)] += sums[i];
+  }
+  return norms;
 }
 
 float clip_coefficient(double norm, double max_norm) {

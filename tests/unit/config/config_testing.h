@@ -19,6 +19,10 @@ inline KindTable known_kinds() {
   kinds.add("model", "resnet", config::Resnet::default_instance());
   kinds.add("dataset", "glyphs", config::Glyphs::default_instance());
   kinds.add("dataset", "mnist", config::Mnist::default_instance());
+  kinds.add("dataset", "cifar10", config::Cifar10::default_instance());
+  kinds.add("dataset", "cifar100", config::Cifar100::default_instance());
+  kinds.add("dataset", "text", config::Text::default_instance());
+  kinds.add("dataset", "tokens", config::Tokens::default_instance());
   kinds.add("dataset", "csv", config::Csv::default_instance());
   kinds.add("dataset", "synthetic", config::Synthetic::default_instance());
   return kinds;

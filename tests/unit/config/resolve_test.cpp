@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "dtrain/core/config/kind_schema.h"
 #include "dtrain/tests/unit/config/config_testing.h"
 
 namespace dtrain::testing {
@@ -233,6 +234,76 @@ TEST(Resolve, DataChecks) {
             std::string::npos);
   EXPECT_NE(problem("loss: {class_weights: [0, 0]}\n").find("must not all be 0"),
             std::string::npos);
+}
+
+// A model of a program's own, with the keys that data of tokens takes.
+Config with_token_model(const std::string& data, const std::string& model = "context: 64") {
+  KindTable kinds = known_kinds();
+  static const KindSchema schema = [] {
+    KindSchema keys("tokens_model");
+    keys.integer("context", 32, "tokens").integer("vocabulary", 300, "tokens");
+    return keys;
+  }();
+  kinds.add("model", schema.name(), schema.prototype());
+  return parse_config("model: {name: tokens_model, " + model + "}\ndata: {train: " + data +
+                          ", validation: " + data + "}\nbatch: {global: 8, micro: 8}\n",
+                      "c.yaml", "/recipes", {}, kinds);
+}
+
+TEST(ResolveTest, DataTakesContextAndVocabularyFromTheModel) {
+  const Config config = with_token_model("{kind: tokens, path: a.bin}");
+  for (const auto* source : {&config.values.data().train(), &config.values.data().validation()}) {
+    const auto tokens = unpack<config::Tokens>(source->options());
+    EXPECT_EQ(tokens.context(), 64);
+    EXPECT_EQ(tokens.stride(), 64);
+    EXPECT_EQ(tokens.vocabulary(), 300);
+    EXPECT_EQ(tokens.path(), "/recipes/a.bin");
+  }
+  EXPECT_EQ(config.origins.at("data.train.context"), "derived");
+  EXPECT_EQ(config.origins.at("data.validation.vocabulary"), "derived");
+  // A default of the model counts too.
+  const Config other = with_token_model("{kind: text, path: a.txt}", "vocabulary: 256");
+  EXPECT_EQ(unpack<config::Text>(other.values.data().train().options()).context(), 32);
+}
+
+TEST(ResolveTest, WhatTheDataSaysItselfHolds) {
+  const Config config =
+      with_token_model("{kind: tokens, path: a.bin, context: 16, stride: 4, vocabulary: 99}");
+  const auto tokens = unpack<config::Tokens>(config.values.data().train().options());
+  EXPECT_EQ(tokens.context(), 16);
+  EXPECT_EQ(tokens.stride(), 4);
+  EXPECT_EQ(tokens.vocabulary(), 99);
+  // What was resolved reads back to the same.
+  const Config again =
+      parse_config(to_yaml(config, config.kinds), "again.yaml", "/", {}, config.kinds);
+  EXPECT_EQ(recipe_digest(again), recipe_digest(config));
+}
+
+TEST(ResolveTest, AModelWithoutContextLeavesItRequired) {
+  EXPECT_EQ(
+      problems("data: {train: {kind: tokens, path: a.bin}}\n"),
+      (std::vector<std::string>{
+          "c.yaml:1:15: data.train.context: the key is required, because model convnet has no "
+          "context to take: a whole number (tokens of a window, each of which predicts the "
+          "next)",
+          "c.yaml:1:15: data.train.vocabulary: the key is required, because model convnet has "
+          "no vocabulary to take: a whole number (ids are from 0 to vocabulary - 1)"}));
+}
+
+TEST(ResolveTest, SixteenBitsHoldNoLargerVocabulary) {
+  EXPECT_NE(problem("data: {train: {kind: tokens, path: a.bin, context: 8, vocabulary: 70000, "
+                    "dtype: u16}}\n")
+                .find("data.train.dtype: u16 holds ids up to 65535, but the vocabulary has 70000: "
+                      "use dtype u32"),
+            std::string::npos);
+  EXPECT_TRUE(
+      problems("data: {train: {kind: tokens, path: a.bin, context: 8, vocabulary: 70000}}\n")
+          .empty());
+}
+
+TEST(ResolveTest, AnAverageMustMove) {
+  EXPECT_NE(problem("train: {ema_decay: 1}\n").find("must be less than 1"), std::string::npos);
+  EXPECT_EQ(read("train: {ema_decay: 0.999}\n").values.train().ema_decay(), 0.999);
 }
 
 }  // namespace

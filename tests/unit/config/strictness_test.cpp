@@ -108,18 +108,20 @@ TEST(Strictness, ChoicesNameTheNearest) {
   EXPECT_EQ(problem("data: {train: {kind: glyphs}, on_bad_sample: Skip}\n"),
             "c.yaml:1:46: data.on_bad_sample: must be stop or skip, found 'Skip'; did you mean "
             "skip?");
-  EXPECT_EQ(problem("optimizer: adm\n"),
-            "c.yaml:1:12: optimizer.name: must be sgd, adam or adamw, found 'adm'; did you mean "
-            "adam?");
+  EXPECT_EQ(
+      problem("optimizer: adm\n"),
+      "c.yaml:1:12: optimizer.name: must be sgd, adam, adamw or lamb, found 'adm'; did you mean "
+      "adam?");
 }
 
 TEST(Strictness, KeysOfAnotherOptimizerScheduleOrLossAreErrors) {
   EXPECT_EQ(problem("optimizer: {momentum: 0.9, name: adam}\n"),
             "c.yaml:1:23: optimizer.momentum: the key belongs to sgd, but optimizer.name is adam; "
             "leave it out");
-  EXPECT_EQ(problem("optimizer: {betas: [0.9, 0.99]}\n"),
-            "c.yaml:1:20: optimizer.betas: the key belongs to adam or adamw, but optimizer.name is "
-            "sgd; leave it out");
+  EXPECT_EQ(
+      problem("optimizer: {betas: [0.9, 0.99]}\n"),
+      "c.yaml:1:20: optimizer.betas: the key belongs to adam, adamw or lamb, but optimizer.name is "
+      "sgd; leave it out");
   EXPECT_EQ(problem("schedule: {name: cosine, gamma: 0.5}\n"),
             "c.yaml:1:33: schedule.gamma: the key belongs to step or multistep, but schedule.name "
             "is cosine; leave it out");

@@ -26,7 +26,10 @@ TEST(MetricSums, UnequalSharesOfRanks) {
   MetricSums tokens;
   tokens += {.loss = 4, .loss_weight = 1};
   tokens += {.loss = 6, .loss_weight = 3};
-  EXPECT_EQ(std::exp(tokens.mean_loss()), std::exp(2.5));
+  EXPECT_EQ(tokens.perplexity(), std::exp(2.5));
+  EXPECT_NEAR(tokens.perplexity(), 12.182, 1e-3);
+  // 2.5 nats a token; tokens of 4 bytes.
+  EXPECT_NEAR(tokens.bits_per_byte(4), 2.5 / std::log(2.0) / 4, 1e-15);
 }
 
 TEST(MetricSums, NothingCountedIsZeroNotNaN) {
