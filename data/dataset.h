@@ -30,9 +30,38 @@ struct FieldSpec {
 };
 
 struct SampleSpec {
-  FieldSpec input;           // f32 for every kind so far
-  FieldSpec target;          // class labels: i64 of shape [] ; regression: f32
+  FieldSpec input;           // f32; token ids: i32 [T]
+  FieldSpec target;          // class labels: i64 of shape [], of tokens [T]; regression: f32
   std::int64_t classes = 0;  // number of classes of label targets, 0 for others
+  // Mean bytes of text that a target stands for; 0 if unknown, or not text.
+  double bytes_per_target = 0;
+};
+
+// Samples as windows over a row of units: sample i has units [i * stride, i * stride + length).
+//
+// Note [Shares of windows]: `size: 90%` and `offset: 90%` cut the units, not the samples, and leave
+// out a window that the cut goes through. So the two parts share no unit, also where windows
+// overlap, or where both parts have strides of their own.
+struct Windows {
+  std::int64_t units = 0;
+  std::int64_t length = 1;
+  std::int64_t stride = 1;
+
+  std::int64_t first_unit(std::int64_t sample) const { return sample * stride; }
+  // The first sample that begins at `unit` or behind it.
+  std::int64_t sample_from(std::int64_t unit) const { return (unit + stride - 1) / stride; }
+  // Samples that end at `unit` or before it.
+  std::int64_t samples_before(std::int64_t unit) const {
+    return unit < length ? 0 : (unit - length) / stride + 1;
+  }
+};
+
+// What samples are made of: units [first, last) of a content. Two data sets have samples in common
+// if their contents are the same and their units meet.
+struct Extent {
+  std::string content;  // digest
+  std::int64_t first = 0;
+  std::int64_t last = 0;
 };
 
 // size() of data sets that are made rather than stored: a recipe says how many samples to take.
@@ -56,6 +85,12 @@ class Dataset {
   // Throws the DataError of the first sample in [first, last) that is already known to be bad, so
   // that a run that stops at bad samples need not start. Reads nothing.
   virtual void check(std::int64_t /*first*/, std::int64_t /*last*/) const {}
+  // How samples lie in the content. Most have a unit each.
+  virtual Windows windows() const { return {.units = size()}; }
+  // Of samples [first, last), which are not none.
+  virtual Extent extent(std::int64_t first, std::int64_t last) const {
+    return {identity(), first, last};
+  }
 };
 
 }  // namespace dtrain

@@ -6,6 +6,7 @@
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/core/base/hash.h"
+#include "dtrain/data/foreign_format.h"
 #include "dtrain/data/gzip.h"
 
 namespace dtrain {
@@ -48,23 +49,6 @@ std::string_view type_name(unsigned type) {
   }
 }
 
-// What people hand over in place of IDX, by its first bytes.
-std::string_view other_format(std::span<const std::byte> header) {
-  std::string_view text(reinterpret_cast<const char*>(header.data()), header.size());
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  while (!text.empty() && (text[0] == ' ' || text[0] == '\n' || text[0] == '\r')) {
-    text.remove_prefix(1);
-  }
-  if (text.starts_with("<")) return "an HTML page";
-  if (text.starts_with("version https:/")) return "a Git LFS pointer";
-  if (text.starts_with("PK\x03\x04")) return "a zip archive";
-  if (text.starts_with("\x1F\x8B")) return "gzip inside gzip";
-  if (text.starts_with("\xFD"
-                       "7zXZ"))
-    return "xz";
-  return {};
-}
-
 }  // namespace
 
 IdxFile::IdxFile(const std::string& path, IdxKind kind) : file_(path) {
@@ -87,8 +71,9 @@ IdxFile::IdxFile(const std::string& path, IdxKind kind) : file_(path) {
 void IdxFile::parse_header(std::span<const std::byte> header, IdxKind kind) {
   const std::string& path = file_.path();
   if (header.empty()) throw DataError(path, -1, "file is empty");
-  if (const std::string_view other = other_format(header); !other.empty()) {
-    throw DataError(path, -1, fmt::format("is {}, not IDX", other));
+  if (const std::string_view other = foreign_format(header); !other.empty()) {
+    throw DataError(path, -1,
+                    fmt::format("is {}{}, not IDX", other, other == "gzip" ? " inside gzip" : ""));
   }
   const std::size_t wanted = 4 + 4 * dimensions_of(kind);
   if (header.size() < 4) {

@@ -21,6 +21,7 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
   if (S_ISDIR(status.st_mode)) throw DataError(path_, -1, "is a folder, expected a file");
   if (!S_ISREG(status.st_mode)) throw DataError(path_, -1, "is not a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
+  modified_ = status.st_mtim;
 }
 
 std::size_t InputFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
@@ -34,6 +35,20 @@ std::size_t InputFile::read_at(std::uint64_t offset, std::span<std::byte> bytes)
     done += static_cast<std::size_t>(n);
   }
   return done;
+}
+
+void InputFile::check_unchanged(std::int64_t record) const {
+  struct stat status {};
+  if (::fstat(fd_.get(), &status) != 0) {
+    throw DataError(path_, record, "cannot read: " + errno_text(errno));
+  }
+  if (static_cast<std::uint64_t>(status.st_size) < size_) {
+    throw DataError(path_, record, "the file became shorter while it was in use");
+  }
+  if (static_cast<std::uint64_t>(status.st_size) != size_ ||
+      status.st_mtim.tv_sec != modified_.tv_sec || status.st_mtim.tv_nsec != modified_.tv_nsec) {
+    throw DataError(path_, record, "the file was changed while it was in use");
+  }
 }
 
 }  // namespace dtrain

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <span>
 #include <string>
 
@@ -23,10 +24,15 @@ class InputFile {
   // many. Thread-safe. Throws DataError.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
 
+  // Throws DataError that names `record` if the file's size or time of modification is no longer
+  // what it was when it was opened. Reading is not atomic: ask after it.
+  void check_unchanged(std::int64_t record) const;
+
  private:
   std::string path_;
   UniqueFd fd_;
   std::uint64_t size_ = 0;
+  timespec modified_{};
 };
 
 }  // namespace dtrain

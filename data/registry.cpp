@@ -1,5 +1,6 @@
 #include "dtrain/data/registry.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -7,18 +8,20 @@
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/core/config/suggest.h"
+#include "dtrain/data/cifar.h"
 #include "dtrain/data/csv.h"
 #include "dtrain/data/glyphs.h"
 #include "dtrain/data/mnist.h"
 #include "dtrain/data/subset.h"
 #include "dtrain/data/synthetic.h"
 #include "dtrain/data/synthetic_tokens.h"
+#include "dtrain/data/token_windows.h"
 
 namespace dtrain {
 
 namespace {
 
-// Samples that an amount means where `there` are: a share is rounded down.
+// What an amount means where `there` samples or units are: a share is rounded down.
 std::int64_t resolve(const config::Amount& amount, std::int64_t there, const std::string& key) {
   if (!amount.has_percent()) {
     if (amount.samples() < 0) {
@@ -42,15 +45,28 @@ struct Part {
   std::int64_t size = 0;
 };
 
-Part part_of(const config::DataSource& source, std::int64_t there, const std::string& where) {
+// Shares are of units, numbers are of samples: Note [Shares of windows].
+Part part_of(const config::DataSource& source, const Dataset& dataset, const std::string& where) {
+  const std::int64_t there = dataset.size();
+  const Windows windows = dataset.windows();
   const std::string has = fmt::format("data set '{}' has {} samples", source.kind(), there);
   Part part;
-  if (source.has_offset()) part.offset = resolve(source.offset(), there, where + ".offset");
+  std::int64_t first_unit = 0;
+  if (source.has_offset()) {
+    const std::int64_t offset = resolve(source.offset(), windows.units, where + ".offset");
+    part.offset = source.offset().has_percent() ? windows.sample_from(offset) : offset;
+    first_unit = source.offset().has_percent() ? offset : -1;
+  }
   if (part.offset > there) {
     throw ConfigError(fmt::format("{}.offset: {}, but {}", where, part.offset, has));
   }
+  if (first_unit < 0) first_unit = windows.first_unit(part.offset);
   if (source.has_size()) {
-    part.size = resolve(source.size(), there, where + ".size");
+    const std::int64_t size = resolve(source.size(), windows.units, where + ".size");
+    part.size =
+        source.size().has_percent()
+            ? std::max<std::int64_t>(windows.samples_before(first_unit + size) - part.offset, 0)
+            : size;
   } else if (there == endless) {
     throw ConfigError(fmt::format("{}.size: must be given, because data set '{}' has no end", where,
                                   source.kind()));
@@ -104,7 +120,7 @@ std::unique_ptr<Dataset> DatasetRegistry::create(const config::DataSource& sourc
   if (dataset->size() == 0) {
     throw ConfigError(fmt::format("{}: data set '{}' has no samples", where, source.kind()));
   }
-  const Part part = part_of(source, dataset->size(), where);
+  const Part part = part_of(source, *dataset, where);
   const std::int64_t repeat = source.repeat();
   if (repeat < 1 || repeat > endless / part.size) {
     throw ConfigError(fmt::format(
@@ -144,6 +160,23 @@ void register_builtin_datasets(DatasetRegistry& registry) {
                                       return std::make_unique<SyntheticTokens>(options);
                                     return std::make_unique<Synthetic>(options);
                                   });
+  registry.add<config::Cifar10>("cifar10", [](const config::Cifar10& options) {
+    return std::make_unique<Cifar>(
+        cifar_files(options.path(), CifarKind::cifar10, options.split() == "test"),
+        CifarKind::cifar10, CifarLabels::fine);
+  });
+  registry.add<config::Cifar100>("cifar100", [](const config::Cifar100& options) {
+    return std::make_unique<Cifar>(
+        cifar_files(options.path(), CifarKind::cifar100, options.split() == "test"),
+        CifarKind::cifar100,
+        options.labels() == "coarse" ? CifarLabels::coarse : CifarLabels::fine);
+  });
+  registry.add<config::Text>("text", [](const config::Text& options) {
+    return std::make_unique<TokenWindows>(text_windows(options));
+  });
+  registry.add<config::Tokens>("tokens", [](const config::Tokens& options) {
+    return std::make_unique<TokenWindows>(token_windows(options));
+  });
 }
 
 }  // namespace dtrain

@@ -60,7 +60,7 @@ class DatasetRegistry {
   std::map<std::string, Kind> kinds_;
 };
 
-// glyphs, mnist, csv and synthetic.
+// glyphs, mnist, cifar10, cifar100, csv, text, tokens and synthetic.
 void register_builtin_datasets(DatasetRegistry& registry);
 
 }  // namespace dtrain

@@ -35,9 +35,20 @@ std::string Subset::identity() const {
   return hasher.hex();
 }
 
-void Subset::check(std::int64_t first, std::int64_t last) const {
+std::pair<std::int64_t, std::int64_t> Subset::range_in_whole(std::int64_t first,
+                                                             std::int64_t last) const {
   const bool repeated = last > size_;
-  whole_->check(offset_ + (repeated ? 0 : first), offset_ + (repeated ? size_ : last));
+  return {offset_ + (repeated ? 0 : first), offset_ + (repeated ? size_ : last)};
+}
+
+void Subset::check(std::int64_t first, std::int64_t last) const {
+  const auto [from, to] = range_in_whole(first, last);
+  whole_->check(from, to);
+}
+
+Extent Subset::extent(std::int64_t first, std::int64_t last) const {
+  const auto [from, to] = range_in_whole(first, last);
+  return whole_->extent(from, to);
 }
 
 }  // namespace dtrain

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "dtrain/data/dataset.h"
 
@@ -24,8 +25,12 @@ class Subset final : public Dataset {
   std::string origin(std::int64_t index) const override;
   std::string identity() const override;
   void check(std::int64_t first, std::int64_t last) const override;
+  Windows windows() const override { return {.units = size()}; }
+  Extent extent(std::int64_t first, std::int64_t last) const override;
 
  private:
+  // Samples of the whole that samples [first, last) are among.
+  std::pair<std::int64_t, std::int64_t> range_in_whole(std::int64_t first, std::int64_t last) const;
   std::int64_t index_in_whole(std::int64_t index) const { return offset_ + index % size_; }
 
   std::unique_ptr<Dataset> whole_;

@@ -48,7 +48,13 @@ Transforms::Transforms(const config::Transforms& options, const SampleSpec& spec
       erase_(options.erase()),
       key_(RandomKey(seed).fork(RandomPurpose::transform)) {
   const Shape& shape = spec.input.shape;
-  DTRAIN_CHECK(spec.input.dtype == DType::f32, "inputs are {}", to_string(spec.input.dtype));
+  if (spec.input.dtype != DType::f32) {
+    if (options.mean_size() > 0 || options.std_size() > 0 || crop_padding_ > 0 || flip_ ||
+        erase_ > 0) {
+      throw ConfigError("data.transforms: are for numbers and images, but samples are tokens");
+    }
+    return;
+  }
   if (shape.rank() > 0) channels_ = shape[-1];
   if (options.mean_size() > 0 || options.std_size() > 0) {
     mean_ = per_channel("mean", options.mean(), channels_, 0);

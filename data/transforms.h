@@ -25,7 +25,7 @@ class Transforms {
   // Changes nothing.
   Transforms() = default;
   // Throws ConfigError naming the key: a list that fits neither one nor all channels, a standard
-  // deviation of 0, crop, flip or erase of what is no image [H, W, C].
+  // deviation of 0, crop, flip or erase of what is no image [H, W, C], any of tokens.
   Transforms(const config::Transforms& options, const SampleSpec& spec, std::uint64_t seed);
 
   // input: one sample, f32, [..., C]; changed in place. Thread-safe.

@@ -164,7 +164,7 @@ TEST(DatasetRegistry, UnknownKindsNameTheNearest) {
   source.set_kind("glyph");
   EXPECT_EQ(error_text<ConfigError>([&] { registry.create(source, "data.validation"); }),
             "data.validation.kind: 'glyph' is not a data set of this program; did you mean glyphs? "
-            "there are csv, glyphs, mnist, synthetic");
+            "there are cifar10, cifar100, csv, glyphs, mnist, synthetic, text, tokens");
 }
 
 }  // namespace
