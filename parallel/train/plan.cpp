@@ -141,6 +141,23 @@ void set_length(const config::Train& train, RunPlan& plan) {
   plan.steps = plan.epochs * batches;
 }
 
+// Training and validation data that are the same, or share samples: the validation then says less
+// than it seems to.
+std::string overlap_warning(const Dataset& train, const Dataset& validation) {
+  const Extent a = train.extent(0, train.size());
+  const Extent b = validation.extent(0, validation.size());
+  const std::int64_t first = std::max(a.first, b.first);
+  const std::int64_t last = std::min(a.last, b.last);
+  if (a.content != b.content || first >= last) return "";
+  if (a.first == b.first && a.last == b.last) {
+    return "data.validation: is the same data as data.train: its loss says nothing about new data";
+  }
+  return fmt::format(
+      "data.validation: {:.3g}% of it is in data.train too, so its loss says less about new data: "
+      "give the parts sizes and offsets that do not meet",
+      100.0 * static_cast<double>(last - first) / static_cast<double>(b.last - b.first));
+}
+
 // Settings that work, but hardly as they were meant.
 void warn_of_oddities(const config::TrainConfig& values, const Loss& loss, const Shape& outputs,
                       RunPlan& plan) {
@@ -185,6 +202,10 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
           to_string(b.input.shape), to_string(b.target.shape), to_string(a.input.shape),
           to_string(a.target.shape)));
     }
+  }
+  if (plan.validation_data) {
+    const std::string warning = overlap_warning(*plan.train_data, *plan.validation_data);
+    if (!warning.empty()) plan.warnings.push_back(warning);
   }
   const SampleSpec& spec = plan.train_data->spec();
   plan.model = registry.models.create(values.model(), {.shape = spec.input.shape,
@@ -246,8 +267,9 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
 
   warn_of_oddities(values, *loss, trial.outputs, plan);
 
+  const int copies = values.train().ema_decay() > 0 ? 2 : 1;
   plan.weight_bytes =
-      sizeof(float) * (plan.layout->weight_elements() + plan.layout->buffer_elements());
+      sizeof(float) * copies * (plan.layout->weight_elements() + plan.layout->buffer_elements());
   plan.optimizer_bytes = sizeof(float) * plan.layout->weight_elements() *
                          make_optimizer(values.optimizer())->state_names().size();
   const Reduction reduction = reduction_named(values.parallel().reduction());

@@ -112,6 +112,15 @@ std::optional<checkpoint::RunState> resume(Communicator& comm, const Config& con
     if (!warning.empty()) spdlog::warn("{}", warning);
     replica.load_weights(path / "model.safetensors", true);
     replica.load_optimizer(path / "optimizer.safetensors");
+    if (replica.averages()) {
+      if (std::filesystem::exists(path / average_name)) {
+        replica.load_averages(path / average_name);
+      } else {
+        spdlog::warn("train.ema_decay: {} has no {}: the average begins with its weights",
+                     path.string(), average_name);
+        replica.start_averages();
+      }
+    }
     spdlog::info("resuming from {} (step {}, batch {})", path.string(), state.step(),
                  state.batch());
   }

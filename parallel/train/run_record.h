@@ -13,9 +13,18 @@
 #include "dtrain/core/metrics/metric.h"
 #include "dtrain/core/metrics/progress.h"
 #include "dtrain/core/metrics/step_log.h"
+#include "dtrain/data/dataset.h"
 #include "dtrain/parallel/train/train.h"
 
 namespace dtrain {
+
+// A norm of gradients by group of parameters. As the optimizer's groups: those that decay, and
+// norm weights and biases, which `decay_norm_and_bias: false` leaves out. A group that the model
+// lacks is negative.
+struct GradientNorms {
+  double weights = -1;
+  double norm_and_bias = -1;
+};
 
 struct StepRecord {
   std::int64_t step = 0;
@@ -24,6 +33,7 @@ struct StepRecord {
   MetricSums metrics;
   double lr = 0;
   double grad_norm = 0;
+  GradientNorms grad_norms = {};
   std::int64_t samples_seen = 0;  // global, of the whole run
   double step_seconds = 0;
   double data_wait_seconds = 0;
@@ -34,13 +44,24 @@ struct StepRecord {
   std::vector<std::int64_t> ids = {};  // of the step's samples, if asked for
 };
 
-// {loss, accuracy, accuracy5, samples}; accuracies only for label targets.
-nlohmann::ordered_json to_json(const MetricSums& metrics);
+// What the figures of a loss over tokens mean. Perplexity is the exponential of the mean loss, so
+// there is one only where the loss is plain cross entropy: without smoothing or class weights.
+struct TokenMetrics {
+  bool tokens = false;  // a sample has many targets: they are counted
+  bool perplexity = false;
+  double bytes_per_target = 0;  // 0: unknown, and no bits per byte
+};
+TokenMetrics token_metrics(const SampleSpec& spec, const config::Loss& loss);
+
+// {samples, targets, loss, perplexity, bits_per_byte, accuracy, accuracy5}: accuracies only for
+// label targets, the others as TokenMetrics says.
+nlohmann::ordered_json to_json(const MetricSums& metrics, const TokenMetrics& tokens);
 
 class RunRecord {
  public:
   // `keep_through_step`: step of the checkpoint that a resumed run goes on from, -1 for a new one.
-  RunRecord(const Config& config, bool active, std::int64_t keep_through_step);
+  RunRecord(const Config& config, const TokenMetrics& tokens, bool active,
+            std::int64_t keep_through_step);
 
   void event(const nlohmann::ordered_json& event);
   void step(const StepRecord& record);
@@ -53,6 +74,7 @@ class RunRecord {
   }
 
  private:
+  TokenMetrics tokens_;
   std::unique_ptr<StepLog> log_;
   std::unique_ptr<Progress> progress_;
 };

@@ -30,7 +30,10 @@ nlohmann::ordered_json evaluate(const Config& config, const Registry& registry,
   const Connection connection = connect(rank, config.values.parallel());
   const RunPlan plan = make_plan(config, registry, rank.world_size, rank.local_world_size);
   Replica replica(*plan.layout, config.values.optimizer());
-  if (rank.rank == 0) replica.load_weights(resolve_weights(weights), true);
+  if (rank.rank == 0) {
+    const bool averaged = config.values.train().ema_decay() > 0;
+    replica.load_weights(resolve_weights(weights, averaged), true);
+  }
   replica.broadcast(*connection.comm);
   const bool validation = plan.validation_data != nullptr;
   const auto loader =
@@ -40,7 +43,8 @@ nlohmann::ordered_json evaluate(const Config& config, const Registry& registry,
   const Evaluation evaluation = evaluate_samples(
       *connection.comm, *plan.model, *loss, replica.arena(),
       validation ? plan.validation_batches : plan.batches, *loader, lanes, options.stop_signal);
-  nlohmann::ordered_json json = to_json(evaluation.metrics);
+  nlohmann::ordered_json json =
+      to_json(evaluation.metrics, token_metrics(plan.train_data->spec(), config.values.loss()));
   if (evaluation.stop_signal != 0) json["stopped_by_signal"] = evaluation.stop_signal;
   json["data"] = validation ? "validation" : "train";
   json["weights_digest"] = replica.arena().digest();

@@ -29,8 +29,20 @@ constexpr double no_timeout = 1e8;
 
 std::vector<ParameterRange> parameter_ranges(const ArenaLayout& layout) {
   std::vector<ParameterRange> ranges;
-  for (const Parameter* p : layout.parameters()) ranges.push_back({p->offset, p->elements()});
+  for (const Parameter* p : layout.parameters()) {
+    ranges.push_back({p->offset, p->elements(), p->norm_or_bias ? 1 : 0});
+  }
   return ranges;
+}
+
+GradientNorms norms_by_group(const SquaredNorms& squares, std::span<const ParameterRange> ranges,
+                             double divisor) {
+  GradientNorms norms;
+  for (const ParameterRange& range : ranges) {
+    (range.group == 0 ? norms.weights : norms.norm_and_bias) =
+        std::sqrt(squares.groups[static_cast<std::size_t>(range.group)]) / divisor;
+  }
+  return norms;
 }
 
 // Sample ids of the whole step, in the order of their positions.
@@ -82,7 +94,7 @@ Trainer::Trainer(const Config& config, Communicator& comm, const RunPlan& plan,
       first_rank_(comm.rank() == 0),
       lanes_(plan.lanes, plan.cores, values_.parallel().threads_per_virtual_rank()),
       loss_(make_loss(loss_options(values_.loss()))),
-      replica_(*plan.layout, values_.optimizer()),
+      replica_(*plan.layout, values_.optimizer(), values_.train().ema_decay()),
       schedule_(values_.schedule(), values_.optimizer().lr(), plan.steps),
       ranges_(parameter_ranges(*plan.layout)),
       reducer_(comm, *plan.layout, plan.buckets, plan.batches.virtual_ranks, plan.lanes,
@@ -93,6 +105,7 @@ Trainer::Trainer(const Config& config, Communicator& comm, const RunPlan& plan,
                      RandomKey(values_.seed()),
                      static_cast<float>(gradient_seed(plan.nominal_targets))),
       faults_(faults_from_environment(comm.rank())),
+      token_metrics_(token_metrics(plan.train_data->spec(), values_.loss())),
       recipe_text_(to_yaml(config, config.kinds)),
       run_start_(Clock::now()) {
   start();
@@ -154,7 +167,8 @@ void Trainer::start() {
     spdlog::info("{} | initial weights {}", comm_.stats().transport, digest);
     for (const std::string& warning : plan_.warnings) spdlog::warn("{}", warning);
   }
-  record_ = std::make_unique<RunRecord>(config_, first_rank_, resumed ? progress_.step : -1);
+  record_ = std::make_unique<RunRecord>(config_, token_metrics_, first_rank_,
+                                        resumed ? progress_.step : -1);
   record_->event({{"event", resumed ? "resume" : "start"},
                   {"step", progress_.step},
                   {"world_size", comm_.size()},
@@ -240,8 +254,8 @@ void Trainer::train_step() {
   // zero gradients, which any divisor leaves zero; it is not applied.
   const double divisor =
       metrics.loss_weight > 0 ? metrics.loss_weight * gradient_seed(plan_.nominal_targets) : 1.0;
-  const double norm =
-      std::sqrt(squared_norm(reducer_.gradients(), ranges_, lanes_.pool())) / divisor;
+  const SquaredNorms squares = squared_norms(reducer_.gradients(), ranges_, 2, lanes_.pool());
+  const double norm = std::sqrt(squares.all) / divisor;
   const bool applied = accept_numbers(metrics, norm, position.step);
   const double lr = schedule_.rate(progress_.step);
   if (applied) {
@@ -253,6 +267,7 @@ void Trainer::train_step() {
                      .apply = true},
                     lanes_.pool());
     update_running_statistics(replica_.arena(), reducer_.gradients());
+    replica_.update_averages(progress_.step == 0, lanes_.pool());
     ++progress_.step;
     progress_.last_loss = metrics.mean_loss();
     progress_.epoch += metrics;
@@ -274,6 +289,7 @@ void Trainer::train_step() {
                     .metrics = metrics,
                     .lr = lr,
                     .grad_norm = norm,
+                    .grad_norms = norms_by_group(squares, ranges_, divisor),
                     .samples_seen = progress_.samples_seen,
                     .step_seconds = seconds,
                     .data_wait_seconds = loader_->take_wait_seconds(),
@@ -421,7 +437,7 @@ bool Trainer::validate() {
   if (!validation_loader_ || progress_.validated_step == progress_.step) return false;
   show(RankPhase::evaluate);
   const Evaluation evaluation =
-      evaluate_samples(comm_, *plan_.model, *loss_, replica_.arena(), plan_.validation_batches,
+      evaluate_samples(comm_, *plan_.model, *loss_, replica_.evaluated(), plan_.validation_batches,
                        *validation_loader_, lanes_, options_.stop_signal);
   if (evaluation.stop_signal != 0) {
     decision_.signal = evaluation.stop_signal;
@@ -431,7 +447,7 @@ bool Trainer::validate() {
   const MetricSums& metrics = evaluation.metrics;
   record_->evaluation(progress_.step, metrics);
   progress_.validated_step = progress_.step;
-  progress_.validation = to_json(metrics);
+  progress_.validation = to_json(metrics, token_metrics_);
   if (metrics.loss_weight == 0) {
     if (first_rank_) {
       spdlog::warn(
@@ -446,7 +462,7 @@ bool Trainer::validate() {
     progress_.best_loss = metrics.mean_loss();
     progress_.best_step = progress_.step;
     progress_.best = ordered_json{{"step", progress_.step}};
-    progress_.best.update(to_json(metrics));
+    progress_.best.update(progress_.validation);
     progress_.evaluations_without_gain = 0;
   } else {
     ++progress_.evaluations_without_gain;

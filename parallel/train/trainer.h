@@ -98,6 +98,7 @@ class Trainer {
   GradientStep gradient_step_;
   std::vector<Fault> faults_;
 
+  const TokenMetrics token_metrics_;
   const std::string recipe_text_;  // config.yaml of the run, and of each checkpoint
   Progress progress_;
   bool already_finished_ = false;  // resumed a finished run

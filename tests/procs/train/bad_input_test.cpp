@@ -56,6 +56,20 @@ TEST_F(BadInput, TooManyProcessesAreToldWhatWorks) {
   expect_refused(good, 0, {}, {"nproc"});
 }
 
+TEST_F(BadInput, ALabelOfCifarThatIsNoneIsNamed) {
+  const auto record = [](char label) { return label + std::string(3072, '\x80'); };
+  const fs::path bad = write("bad.bin", record(1) + record(11) + record(2));
+  const std::string recipe = fmt::format(R"(
+model: {{name: mlp, inputs: 3072, hidden: [4], outputs: 10}}
+data: {{train: {{kind: cifar10, path: {}}}}}
+batch: {{global: 2, micro: 1}}
+train: {{steps: 1}}
+)",
+                                         bad.string());
+  expect_refused(recipe, 2, {}, {bad.string(), "record 1", "label 11"});
+  expect_refused(recipe, 2, {"data.train.kind=cifar100"}, {"3073", "cifar10"});
+}
+
 TEST_F(BadInput, ARowThatIsNoNumberIsNamedOrSkipped) {
   const fs::path points = write("points.csv", "x,t\n1,1\n1,2\n1,three\n1,4\n1,5\n1,6\n1,7\n1,8\n");
   const std::string yaml = R"(

@@ -255,5 +255,52 @@ TEST(ModelTable, ListsParametersInOrderOfTheModelAndThenBuffers) {
   EXPECT_EQ(elements, plan.layout->parameter_count());
 }
 
+std::string overlap(const std::string& train, const std::string& validation) {
+  const RunPlan plan = plan_of({"parallel.cores=1"}, 1,
+                               "model: {name: mlp, inputs: 784, hidden: [], outputs: 10}\n"
+                               "data: {train: {kind: glyphs, " +
+                                   train + "}, validation: {kind: glyphs, " + validation +
+                                   "}}\nbatch: {global: 8, micro: 1}\n");
+  for (const std::string& warning : plan.warnings) {
+    if (warning.starts_with("data.validation")) return warning;
+  }
+  return "";
+}
+
+// Case C088: the training file given as validation data too.
+TEST(Plan, ValidationOnTrainingDataIsSaid) {
+  EXPECT_EQ(
+      overlap("size: 40", "size: 40"),
+      "data.validation: is the same data as data.train: its loss says nothing about new data");
+  EXPECT_EQ(overlap("size: 40", "size: 20, offset: 30"),
+            "data.validation: 50% of it is in data.train too, so its loss says less about new "
+            "data: give the parts sizes and offsets that do not meet");
+  EXPECT_EQ(overlap("size: 40", "size: 10, offset: 20").substr(0, 35),
+            "data.validation: 100% of it is in d");
+  EXPECT_EQ(overlap("size: 10, repeat: 5", "size: 20, offset: 10"), "");
+  EXPECT_EQ(overlap("size: 40", "size: 20, offset: 40"), "");
+  EXPECT_EQ(overlap("size: 40", "size: 40, seed: 2"), "");
+}
+
+TEST(Plan, AveragesTakeMemory) {
+  const RunPlan without = plan_of({});
+  const RunPlan with = plan_of({"train.ema_decay=0.9"});
+  EXPECT_EQ(with.weight_bytes, 2 * without.weight_bytes);
+}
+
+TEST(Plan, TokensNeedAModelOfTokens) {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "text";
+  std::ofstream(path) << std::string(1000, 'x');
+  const std::string data = fmt::format(
+      "data: {{train: {{kind: text, path: {}, context: 8}}}}\n"
+      "batch: {{global: 8, micro: 1}}\n",
+      path.string());
+  EXPECT_EQ(error({}, 1, "model: {name: mlp, inputs: 8, outputs: 256}\n" + data),
+            "model.name: mlp wants numbers, but the data's samples are tokens (i32)");
+  EXPECT_EQ(error({}, 1, "model: {name: convnet}\n" + data).substr(0, 31),
+            "model.name: convnet wants image");
+}
+
 }  // namespace
 }  // namespace dtrain::test
