@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/config/schema.h"
 #include "dtrain/core/config/suggest.h"
 #include "dtrain/data/cifar.h"
 #include "dtrain/data/csv.h"
@@ -90,6 +91,23 @@ Part part_of(const config::DataSource& source, const Dataset& dataset, const std
   return part;
 }
 
+// The key of the section whose value is this path; empty if there is none.
+std::string key_of_path(const config::DataSource& source, const std::string& where,
+                        const KindTable& kinds, const std::string& path) {
+  std::string found;
+  config_internal::visit_keys(
+      source, where, kinds,
+      [&](const std::string& key, const google::protobuf::Message& message,
+          const google::protobuf::FieldDescriptor& field) {
+        if (!found.empty() || !config_internal::key_of(field).path() || field.is_repeated()) {
+          return;
+        }
+        const auto& reflection = *message.GetReflection();
+        if (reflection.GetString(message, &field) == path) found = key;
+      });
+  return found;
+}
+
 }  // namespace
 
 void DatasetRegistry::add(const KindSchema& schema,
@@ -115,7 +133,16 @@ std::unique_ptr<Dataset> DatasetRegistry::create(const config::DataSource& sourc
         "{}.kind: '{}' is not a data set of this program; {}there are {}", where, source.kind(),
         nearest.empty() ? "" : "did you mean " + nearest + "? ", fmt::join(kinds(), ", ")));
   }
-  std::unique_ptr<Dataset> dataset = kind->second.make(source.options());
+  std::unique_ptr<Dataset> dataset;
+  try {
+    dataset = kind->second.make(source.options());
+  } catch (const DataError& error) {
+    KindTable table;
+    register_kinds(table);
+    const std::string key = key_of_path(source, where, table, error.path());
+    if (key.empty()) throw;
+    throw Error(ErrorKind::data, fmt::format("{}: {}", key, error.what()));
+  }
   DTRAIN_CHECK(dataset != nullptr, "maker of data set '{}'", source.kind());
   if (dataset->size() == 0) {
     throw ConfigError(fmt::format("{}: data set '{}' has no samples", where, source.kind()));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "dtrain/core/base/text.h"
 #include "dtrain/core/ops/isa.h"
 #include "dtrain/launcher/commands.h"
 #include "dtrain/launcher/exit_code.h"
@@ -87,7 +88,7 @@ void print_batches(const RunPlan& plan) {
     fmt::print("  steps per epoch   {}\n", grouped(batches.batches_per_epoch()));
   }
   fmt::print("  steps in all      {}{}\n", grouped(plan.steps),
-             plan.epochs > 0 ? fmt::format(" ({} epochs)", plan.epochs) : "");
+             plan.epochs > 0 ? fmt::format(" ({})", counted(plan.epochs, "epoch")) : "");
 }
 
 void print_placement(const RunPlan& plan) {

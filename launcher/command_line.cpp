@@ -62,6 +62,7 @@ class CommandParser {
  private:
   void add_run_options();
   [[noreturn]] void fail_on_unknown(const std::string& argument) const;
+  void check_values() const;
   void take_positionals();
 
   CLI::App app_;
@@ -76,6 +77,8 @@ CommandParser::CommandParser(Command command) {
   line_.command = command;
   app_.allow_extras();
   app_.get_formatter()->column_width(28);
+  // Refused by check_values(), in words that say what to do.
+  app_.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const bool has_processes =
       command == Command::run || command == Command::evaluate || command == Command::launch;
   if (has_processes || command == Command::check) {
@@ -163,6 +166,22 @@ void CommandParser::fail_on_unknown(const std::string& argument) const {
                       : fmt::format(": did you mean {}?", nearest)));
 }
 
+// An empty value comes from a variable that is not set, and must not mean the default: with
+// --resume-from that would be a run from the start.
+void CommandParser::check_values() const {
+  for (const CLI::Option* option : app_.get_options()) {
+    if (option->get_positional() || option->count() == 0) continue;
+    const std::string name = "--" + option->get_lnames().front();
+    if (option->count() > 1) {
+      throw ConfigError(fmt::format("{} is given {} times: give it once", name, option->count()));
+    }
+    if (option->get_items_expected_max() > 0 && option->results().front().empty()) {
+      throw ConfigError(fmt::format("{}: the value is empty; give {}, or leave the option out",
+                                    name, option->get_type_name()));
+    }
+  }
+}
+
 void CommandParser::take_positionals() {
   if (line_.command == Command::launch || line_.command == Command::version) {
     if (!positionals_.empty()) {
@@ -174,6 +193,9 @@ void CommandParser::take_positionals() {
     throw ConfigError(fmt::format("no recipe given: {} CONFIG.yaml", app_.get_name()));
   }
   line_.config = positionals_.front();
+  if (line_.config.empty()) {
+    throw ConfigError(fmt::format("the recipe's name is empty: {} CONFIG.yaml", app_.get_name()));
+  }
   line_.overrides.assign(positionals_.begin() + 1, positionals_.end());
   const std::size_t equals = line_.config.find('=');
   if (equals != std::string::npos && line_.config.find('/') > equals) {
@@ -197,6 +219,10 @@ CommandLine CommandParser::parse(std::vector<std::string> arguments) {
     line_.command = Command::help;
     line_.help = app_.help();
     return line_;
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--nproc: 1 required N missing"
+    const std::string text = error.what();
+    throw ConfigError(text.substr(0, text.find(':')) + " needs a value");
   } catch (const CLI::ParseError& error) {
     throw ConfigError(error.what());
   }
@@ -204,6 +230,7 @@ CommandLine CommandParser::parse(std::vector<std::string> arguments) {
     if (extra.starts_with('-') && extra.size() > 1) fail_on_unknown(extra);
     positionals_.push_back(extra);
   }
+  check_values();
   take_positionals();
   line_.nproc = parse_nproc(nproc_);
   if (device_ != "cpu") {
@@ -233,6 +260,9 @@ CommandLine parse_launch(const std::vector<std::string>& arguments) {
   line.program.assign(arguments.begin() + own, arguments.end());
   if (line.program.empty()) {
     throw ConfigError("no program given: dtrain launch --nproc 4 -- PROGRAM ARGUMENTS");
+  }
+  if (line.program.front().empty()) {
+    throw ConfigError("the program's name is empty: dtrain launch --nproc 4 -- PROGRAM ARGUMENTS");
   }
   return line;
 }

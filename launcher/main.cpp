@@ -11,6 +11,7 @@
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/core/base/log.h"
+#include "dtrain/core/base/system_error.h"
 #include "dtrain/core/config/describe.h"
 #include "dtrain/launcher/commands.h"
 #include "dtrain/launcher/exit_code.h"
@@ -115,7 +116,7 @@ int run_main(int argc, char** argv, const Registry& registry) {
     fmt::print(stderr, "{}\n", error.what());
     return code_of(error);
   } catch (const std::system_error& error) {
-    fmt::print(stderr, "dtrain: {} ({})\n", error.what(), errno_text(error.code().value()));
+    fmt::print(stderr, "dtrain: {}\n", system_error_text(error));
     return exit_code::failed;
   } catch (const std::exception& error) {
     fmt::print(stderr, "dtrain: {}\n", error.what());

@@ -2,6 +2,8 @@
 #include <filesystem>
 
 #include "dtrain/core/base/cpu_count.h"
+#include "dtrain/core/base/system_error.h"
+#include "dtrain/core/base/text.h"
 #include "dtrain/core/checkpoint/checkpoint.h"
 #include "dtrain/core/config/schema.h"
 #include "dtrain/core/ops/isa.h"
@@ -41,8 +43,8 @@ void check_job(const Config& config, const Registry& registry, int ranks, const 
   if (const char* text = ::getenv("DTRAIN_FAULT")) {
     for (const Fault& fault : parse_faults(text)) {
       if (fault.rank >= ranks) {
-        throw ConfigError(fmt::format("DTRAIN_FAULT='{}': rank {} of a job of {} processes", text,
-                                      fault.rank, ranks));
+        throw ConfigError(fmt::format("DTRAIN_FAULT='{}': rank {} of a job of {}", text, fault.rank,
+                                      counted(ranks, "process")));
       }
     }
   }
@@ -98,6 +100,17 @@ JobSpec rank_job(const CommandLine& line, const Config& config, int ranks) {
   spec.stop_grace = config.values.parallel().stop_grace();
   if (!line.log_dir.empty()) spec.log_folder = line.log_dir;
   return spec;
+}
+
+// The end of the job decides the exit code, whether or not it can be written down.
+void end_summary(const RunFolder& folder, const std::string& status,
+                 const nlohmann::ordered_json& failure) {
+  try {
+    write_status(folder.summary(), status, failure);
+  } catch (const std::system_error& error) {
+    fmt::print(stderr, "warning: {}; the summary does not tell how the run ended\n",
+               system_error_text(error));
+  }
 }
 
 JobEnd supervise_job(JobSpec spec, const launcher::Job& job) {
@@ -163,14 +176,14 @@ int run_command(const CommandLine& line, const Registry& registry) {
         fmt::print(stderr, "warning: standard output: {}; {} has every step\n",
                    errno_text(end.output_error), (folder.root / "log.jsonl").string());
       }
-      if (end.forced) write_status(folder.summary(), "stopped", {});
+      if (end.forced) end_summary(folder, "stopped", {});
       return end.exit_code;
     }
     fmt::print(stderr, "{}", to_text(*end.failure));
     const bool again =
         spec.attempt + 1 < spec.attempts && end.stop_signal == 0 && end.failure->worth_restarting();
     if (!again) {
-      write_status(folder.summary(), "failed", to_json(*end.failure));
+      end_summary(folder, "failed", to_json(*end.failure));
       return end.exit_code;
     }
     ++spec.attempt;

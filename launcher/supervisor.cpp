@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "dtrain/core/base/clock.h"
 #include "dtrain/core/base/cpu_count.h"
@@ -224,6 +225,10 @@ void Supervisor::handle_signals() {
 void Supervisor::request_stop(int signal) {
   if (stop_signal_ != 0) {
     // Someone is impatient.
+    if (!forced_) {
+      console_.write_lines(ConsoleStream::error,
+                           fmt::format("{}: ended all ranks at once\n", signal_text(signal)));
+    }
     forced_ = true;
     kill_ranks();
     return;
@@ -252,7 +257,17 @@ void Supervisor::kill_ranks() {
 }
 
 void Supervisor::pass_deadline() {
-  if (!aborting_) forced_ = true;
+  if (!aborting_) {
+    forced_ = true;
+    std::vector<int> late;
+    for (const RankEnd& end : ends_) {
+      if (!end.ended) late.push_back(end.rank);
+    }
+    console_.write_lines(
+        ConsoleStream::error,
+        fmt::format("rank{} {} did not stop within {:g} s: ended with SIGKILL\n",
+                    late.size() == 1 ? "" : "s", fmt::join(late, ", "), job_.stop_grace));
+  }
   kill_ranks();
   kill_at_ = Deadline();
 }

@@ -157,13 +157,12 @@ void Trainer::start() {
                           .run_id = run_id,
                           .begin_step = progress_.step});
     write_file_atomically(RunFolder{values_.output()}.config(), recipe_text_);
-    spdlog::info(
-        "{} parameters | {} on {} of {} | {} | batch {} = {} x {} x "
-        "{} | {} steps",
-        plan_.layout->parameter_count(), counted(plan_.batches.virtual_ranks, "virtual rank"),
-        counted(comm_.size(), "process"), counted(plan_.cores, "core"), cpu_isa_,
-        plan_.batches.global, plan_.batches.virtual_ranks, plan_.batches.accumulate,
-        plan_.batches.micro, plan_.steps);
+    spdlog::info("{} | {} on {} of {} | {} | batch {} = {} x {} x {} | {}",
+                 counted(plan_.layout->parameter_count(), "parameter"),
+                 counted(plan_.batches.virtual_ranks, "virtual rank"),
+                 counted(comm_.size(), "process"), counted(plan_.cores, "core"), cpu_isa_,
+                 plan_.batches.global, plan_.batches.virtual_ranks, plan_.batches.accumulate,
+                 plan_.batches.micro, counted(plan_.steps, "step"));
     spdlog::info("{} | initial weights {}", comm_.stats().transport, digest);
     for (const std::string& warning : plan_.warnings) spdlog::warn("{}", warning);
   }

@@ -96,6 +96,19 @@ INSTANTIATE_TEST_SUITE_P(All, Death,
                                          Fault{"InfGradient", "inf_grad", 1, "error", 0}),
                          [](const auto& info) { return info.param.name; });
 
+// The exit code tells how the job ended even where the summary cannot.
+TEST_F(Runs, ASummaryThatCannotBeWrittenHidesNoFailure) {
+  const RunFiles run = new_output();
+  std::filesystem::create_directories(run.folder / "summary.json.tmp");
+  const Outcome outcome =
+      finish(command(recipe, 2, run), {"DTRAIN_FAULT=rank=1,step=2,action=exit:7"});
+  EXPECT_EQ(outcome.code, 7) << outcome.error;
+  EXPECT_NE(outcome.error.find("rank 1 failed"), std::string::npos) << outcome.error;
+  EXPECT_NE(outcome.error.find("summary.json.tmp: cannot create: Is a directory (EISDIR); "),
+            std::string::npos)
+      << outcome.error;
+}
+
 class BadSamples : public Runs {
  protected:
   BadSamples() { program_ = TRAIN_WITH_TROUBLE; }

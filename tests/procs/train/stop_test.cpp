@@ -98,6 +98,41 @@ TEST_F(Stop, ASignalToOneRankStopsAll) {
   stop(requeued, SIGUSR1, 85, 1);
 }
 
+TEST_F(Stop, ARankThatDoesNotStopIsNamedAndEnded) {
+  const RunFiles run = new_output();
+  Program program = start(command(recipe, 2, run, {"parallel.stop_grace=0.5"}));
+  ASSERT_TRUE(wait_for_step(run, 5)) << program.error();
+  for (const pid_t pid : processes_marked(mark_)) {
+    if (is_rank(pid, 1)) ::kill(pid, SIGSTOP);
+  }
+  ::kill(program.pid(), SIGTERM);
+  const Outcome outcome = program.wait();
+  EXPECT_EQ(outcome.code, 143) << outcome.error;
+  // Rank 0 may wait for rank 1, or be done.
+  EXPECT_NE(outcome.error.find("1 did not stop within 0.5 s: ended with SIGKILL"),
+            std::string::npos)
+      << outcome.error;
+  EXPECT_EQ(run.summary().at("status"), "stopped");
+  EXPECT_EQ(leftovers_.found(temporary_), "");
+}
+
+TEST_F(Stop, ASecondSignalEndsAllRanksAtOnce) {
+  const RunFiles run = new_output();
+  Program program = start(command(recipe, 2, run));
+  ASSERT_TRUE(wait_for_step(run, 5)) << program.error();
+  for (const pid_t pid : processes_marked(mark_)) {
+    if (is_rank(pid, 1)) ::kill(pid, SIGSTOP);
+  }
+  ::kill(program.pid(), SIGINT);
+  while (program.error().find("stopping all ranks") == std::string::npos) ::usleep(1000);
+  ::kill(program.pid(), SIGTERM);
+  const Outcome outcome = program.wait();
+  EXPECT_EQ(outcome.code, 130) << outcome.error;
+  EXPECT_NE(outcome.error.find("signal 15 (SIGTERM): ended all ranks at once"), std::string::npos)
+      << outcome.error;
+  EXPECT_EQ(leftovers_.found(temporary_), "");
+}
+
 TEST_F(Stop, MaxTimeStopsWithACheckpointToo) {
   const RunFiles run = new_output();
   const Outcome outcome = finish(command(recipe, 2, run, {"train.max_time=0.5"}));

@@ -157,6 +157,21 @@ TEST(DatasetPart, OnlyBadSamplesOfThePartStopARun) {
   EXPECT_NO_THROW(count("numbers: 10", true));
 }
 
+// Two sections, or two keys of one, may name files of one folder.
+TEST(DatasetRegistry, FilesAreNamedWithTheirKey) {
+  DatasetRegistry registry;
+  register_builtin_datasets(registry);
+  config::Mnist options;
+  options.set_images("/nowhere/images");
+  options.set_labels("/nowhere/labels");
+  config::DataSource source;
+  source.set_kind("mnist");
+  source.mutable_options()->PackFrom(options);
+  EXPECT_EQ(error_text<Error>([&] { registry.create(source, "data.validation"); }),
+            "data.validation.images: /nowhere/images: cannot open: No such file or directory "
+            "(ENOENT)");
+}
+
 TEST(DatasetRegistry, UnknownKindsNameTheNearest) {
   DatasetRegistry registry;
   register_builtin_datasets(registry);

@@ -96,6 +96,26 @@ TEST(CommandLine, NamesTheNearestOption) {
   EXPECT_TRUE(contains(error_of({"c.yaml", "--optimizer.lr=0.1"}), ": optimizer.lr=0.1"));
 }
 
+// As from a variable of the shell that is not set.
+TEST(CommandLine, RefusesEmptyValues) {
+  EXPECT_EQ(error_of({"c.yaml", "--resume-from", ""}),
+            "--resume-from: the value is empty; give PATH, or leave the option out");
+  EXPECT_TRUE(contains(error_of({"c.yaml", "--resume-from="}), "--resume-from needs a value"));
+  EXPECT_TRUE(contains(error_of({"eval", "c.yaml", "--weights", ""}), "--weights: the value"));
+  EXPECT_TRUE(contains(error_of({"c.yaml", "--log-dir", ""}), "--log-dir: the value"));
+  EXPECT_TRUE(contains(error_of({"c.yaml", "--device", ""}), "--device: the value"));
+  EXPECT_TRUE(contains(error_of({""}), "name is empty"));
+  EXPECT_TRUE(contains(error_of({"launch", "--", ""}), "name is empty"));
+}
+
+TEST(CommandLine, TakesAnOptionOnce) {
+  EXPECT_EQ(error_of({"c.yaml", "--nproc", "1", "-n", "2"}),
+            "--nproc is given 2 times: give it once");
+  EXPECT_EQ(error_of({"c.yaml", "--resume", "--resume"}),
+            "--resume is given 2 times: give it once");
+  EXPECT_EQ(error_of({"c.yaml", "--nproc"}), "--nproc needs a value");
+}
+
 TEST(CommandLine, RefusesWhatCannotBeMeant) {
   EXPECT_TRUE(contains(error_of({}), "no recipe"));
   EXPECT_TRUE(contains(error_of({"check"}), "no recipe"));
