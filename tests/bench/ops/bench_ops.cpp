@@ -1,5 +1,7 @@
-// How fast operators are on one thread: products and convolutions of the models in GFLOP/s, and
-// where the time of a convnet's forward and backward goes. JSON on standard output.
+// How fast operators are: products and convolutions of the models in GFLOP/s and as a share of the
+// peak that is measured beside them, operators that memory binds as a share of a loop with the same
+// reads and writes, and where the time of a convnet's forward and backward goes. JSON on standard
+// output.
 //
 //   bench_ops [threads]
 //
@@ -13,8 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "machine_peak.h"
+#include "memory_bound.h"
+#include "timing.h"
 #include <nlohmann/json.hpp>
-#include <time.h>
 
 #include "dtrain/core/base/clock.h"
 #include "dtrain/core/ops/activation.h"
@@ -32,42 +36,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Seconds of the one thread that computes, or of the wall clock for a team.
-double now(int threads) {
-  timespec time{};
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-struct Timing {
-  double median;  // seconds
-  double spread;  // (90th - 10th percentile) / median
-};
-
-Timing summary(std::vector<double> seconds) {
-  std::ranges::sort(seconds);
-  const auto at = [&](double part) {
-    return seconds[static_cast<std::size_t>(part * static_cast<double>(seconds.size() - 1))];
-  };
-  return {at(0.5), (at(0.9) - at(0.1)) / at(0.5)};
-}
-
-// After warm-up, for a fifth of a second and at least nine times.
-Timing measure(int threads, const std::function<void()>& body) {
-  for (int i = 0; i < 3; ++i) body();
-  std::vector<double> seconds;
-  const TimePoint start = Clock::now();
-  while (seconds.size() < 9 || seconds_since(start) < 0.2) {
-    const double before = now(threads);
-    body();
-    seconds.push_back(now(threads) - before);
-  }
-  return summary(seconds);
-}
-
 class Bench {
  public:
-  explicit Bench(int threads) : context_(allocator_, threads) { context_.bind_to_this_thread(); }
+  Bench(int threads, double peak_gflops)
+      : context_(allocator_, threads), peak_gflops_(peak_gflops) {
+    context_.bind_to_this_thread();
+  }
 
   Json linear(std::int64_t n, std::int64_t k, std::int64_t m) {
     const Tensor x = random({n, k}), w = random({m, k}), b = random({m}), dy = random({n, m});
@@ -117,13 +91,13 @@ class Bench {
     const auto calls = allocator_.stats().system_calls;
     const TimePoint start = Clock::now();
     while (totals.size() < 20 || seconds_since(start) < 2) {
-      const double before = now(context_.threads());
+      const double before = seconds_now(context_.threads());
       net.step();
-      totals.push_back(now(context_.threads()) - before);
+      totals.push_back(seconds_now(context_.threads()) - before);
     }
-    const Timing total = summary(totals);
+    const Timing total = summarize(totals);
     Json parts = Json::object();
-    for (auto& [name, seconds] : net.times()) parts[name] = summary(seconds).median * 1e6;
+    for (auto& [name, seconds] : net.times()) parts[name] = summarize(seconds).median * 1e6;
     return {{"microseconds", total.median * 1e6},
             {"spread", total.spread},
             {"samples_per_second", 32 / total.median},
@@ -134,7 +108,9 @@ class Bench {
  private:
   Json rate(double operations, const std::function<void()>& body) const {
     const Timing timing = measure(context_.threads(), body);
-    return {{"gflops", operations / timing.median * 1e-9},
+    const double gflops = operations / timing.median * 1e-9;
+    return {{"gflops", gflops},
+            {"share_of_peak", gflops / peak_gflops_},
             {"microseconds", timing.median * 1e6},
             {"spread", timing.spread}};
   }
@@ -202,9 +178,9 @@ class Bench {
    private:
     void timed(const std::string& name, const std::function<void()>& body) {
       const int threads = bench_.context_.threads();
-      const double before = now(threads);
+      const double before = seconds_now(threads);
       body();
-      const double seconds = now(threads) - before;
+      const double seconds = seconds_now(threads) - before;
       auto found =
           std::ranges::find(times_, name, &std::pair<std::string, std::vector<double>>::first);
       if (found == times_.end()) found = times_.insert(found, {name, {}});
@@ -236,15 +212,26 @@ class Bench {
 
   Allocator allocator_{"benchmark"};
   OpContext context_;
+  double peak_gflops_;
   RandomSequence numbers_{RandomKey(1)};
 };
 
 Json run(int threads) {
-  Json result{{"cpu_isa", select_cpu_isa("auto")}, {"threads", threads}};
-  Bench bench(threads);
+  const double peak = measure_peak_gflops(threads);
+  Json result{{"cpu_isa", select_cpu_isa("auto")}, {"threads", threads}, {"peak_gflops", peak}};
+  Bench bench(threads, peak);
   result["convnet"] = bench.convnet();
-  for (const auto& [n, k, m] : std::vector<std::array<std::int64_t, 3>>{
-           {32, 784, 256}, {32, 256, 128}, {32, 128, 10}, {32, 3136, 128}}) {
+  for (const auto& [n, k, m] : std::vector<std::array<std::int64_t, 3>>{{32, 784, 256},
+                                                                        {32, 256, 128},
+                                                                        {32, 128, 10},
+                                                                        {32, 3136, 128},
+                                                                        {2048, 384, 1152},
+                                                                        {2048, 384, 1536},
+                                                                        {2048, 1536, 384},
+                                                                        {2048, 384, 256},
+                                                                        {1024, 768, 3072},
+                                                                        {1024, 3072, 768},
+                                                                        {1024, 768, 50257}}) {
     result["linear"].push_back(bench.linear(n, k, m));
   }
   result["conv"] = {
@@ -258,6 +245,7 @@ Json run(int threads) {
       bench.conv({32, 16, 16, 128}, {128, 128, 3, 3}, {.padding = 1}, "resnet 128->128, 16x16"),
       bench.conv({32, 8, 8, 256}, {256, 256, 3, 3}, {.padding = 1}, "resnet 256->256, 8x8"),
       bench.conv({32, 4, 4, 512}, {512, 512, 3, 3}, {.padding = 1}, "resnet 512->512, 4x4")};
+  result["memory"] = bench_memory_bound(threads);
   return result;
 }
 
