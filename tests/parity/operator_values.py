@@ -62,6 +62,12 @@ def conv(x, out, kernel, bias=True, **options):
     return "conv2d", options, x, {"weight": weight, **({"bias": [out]} if bias else {})}
 
 
+def winograd(x, out):
+    """A convolution that may be computed by Winograd's algorithm, which rounds more."""
+    op, options, x, parameters = conv(x, out, 3, bias=False, padding=1)
+    return op, {**options, "winograd": True}, x, parameters
+
+
 def norm(op, x):
     return op, {"epsilon": 1e-5}, x, {"weight": [x[-1]], "bias": [x[-1]]}
 
@@ -72,9 +78,10 @@ CASES = [
     ("linear", {}, [33, 129], {"weight": [65, 129]}),
     conv([2, 8, 8, 3], 16, 3, padding=1),
     conv([2, 9, 7, 3], 5, 3, padding=1),
-    conv([2, 14, 14, 32], 64, 3, bias=False, padding=1),
     conv([2, 16, 16, 64], 64, 3, bias=False, padding=1),
-    conv([2, 8, 8, 128], 128, 3, bias=False, padding=1),
+    winograd([5, 14, 14, 32], 64),
+    winograd([4, 16, 16, 64], 64),
+    winograd([17, 7, 8, 128], 128),
     conv([2, 15, 15, 64], 128, 3, bias=False, stride=2, padding=1),
     conv([2, 8, 8, 64], 128, 1, bias=False, stride=2),
     conv([2, 8, 8, 64], 256, 1, bias=False),

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "dtrain/tests/parity/values.h"
 #include "dtrain/tests/unit/autograd/support.h"
 
@@ -170,9 +172,11 @@ TEST_F(Operators, MatchPyTorch) {
   for (const json& one : values.at("cases")) {
     SCOPED_TRACE(fmt::format("{} {} of {}", one.at("op").get<std::string>(),
                              one.at("options").dump(), one.at("x").dump()));
-    const TensorError error = check(one, 1e-5);
-    RecordProperty(fmt::format("{}_{}", one.at("op").get<std::string>(), ++number),
-                   fmt::format("{:.1e}, rms {:.1e}", error.largest, error.rms));
+    const bool winograd = one.at("options").value("winograd", false);
+    const TensorError error = check(one, winograd ? 1e-4 : 1e-5);
+    const std::string shown = fmt::format("{:.1e}, rms {:.1e}", error.largest, error.rms);
+    RecordProperty(fmt::format("{}_{}", one.at("op").get<std::string>(), ++number), shown);
+    if (winograd) fmt::print("winograd of {}: error {}\n", one.at("x").dump(), shown);
   }
 }
 

@@ -103,24 +103,24 @@ struct Packed {
   std::vector<float> values;
 };
 
-// Of a tensor in plain order against its expected values, relative to the largest of these.
+// Of a tensor in plain order against its expected values.
 struct TensorError {
-  double largest = 0;
-  double rms = 0;
+  double largest = 0;  // max|a - b| / max|b|
+  double rms = 0;      // rms(a - b) / rms(b)
 };
 
 inline TensorError error_of(const std::vector<float>& actual, const Packed& expected) {
   EXPECT_EQ(actual.size(), static_cast<std::size_t>(expected.shape.elements()));
-  const double scale = expected.largest == 0 ? 1 : expected.largest;
-  TensorError error;
+  double largest = 0, squares = 0, expected_squares = 0;
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
     const double a = actual.at(i * expected.every), b = expected.values[i];
     if (std::isnan(a) || std::isnan(b)) return {NAN, NAN};
-    error.largest = std::max(error.largest, std::abs(a - b) / scale);
-    error.rms += (a - b) * (a - b);
+    largest = std::max(largest, std::abs(a - b));
+    squares += (a - b) * (a - b);
+    expected_squares += b * b;
   }
-  error.rms = std::sqrt(error.rms / static_cast<double>(expected.values.size())) / scale;
-  return error;
+  return {largest / (expected.largest == 0 ? 1 : expected.largest),
+          std::sqrt(squares / (expected_squares == 0 ? 1 : expected_squares))};
 }
 
 }  // namespace dtrain::parity
