@@ -6,6 +6,33 @@ import torch.nn.functional as F
 from files import numbers, write
 
 
+class Lamb(torch.optim.Optimizer):
+    """arXiv:1904.00962v3 with bias correction, in plain operations: PyTorch has no LAMB."""
+
+    def __init__(self, parameters, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
+                 foreach=False):
+        super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for w in group["params"]:
+                state = self.state[w]
+                if not state:
+                    state.update(step=0, exp_avg=torch.zeros_like(w),
+                                 exp_avg_sq=torch.zeros_like(w))
+                state["step"] += 1
+                m = state["exp_avg"].mul_(beta1).add_(w.grad, alpha=1 - beta1)
+                v = state["exp_avg_sq"].mul_(beta2).addcmul_(w.grad, w.grad, value=1 - beta2)
+                m = m / (1 - beta1 ** state["step"])
+                v = v / (1 - beta2 ** state["step"])
+                update = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * w
+                norms = w.norm(), update.norm()
+                ratio = norms[0] / norms[1] if min(norms) > 0 else 1.0
+                w -= group["lr"] * ratio * update
+
+
 def optimizers():
     steps, size = 20, 13
     weights = torch.randn(size)
@@ -24,6 +51,9 @@ def optimizers():
         ("adamw", adamw, {"weight_decay": 0.0}),
         ("adamw", adamw, {"weight_decay": 0.01}),
         ("adamw", adamw, {"weight_decay": 0.3, "betas": [0.7, 0.99], "eps": 1e-6}),
+        ("lamb", Lamb, {"weight_decay": 0.0}),
+        ("lamb", Lamb, {"weight_decay": 0.01}),
+        ("lamb", Lamb, {"weight_decay": 0.3, "betas": [0.7, 0.99], "eps": 1e-6}),
     ]
     results = []
     for name, make, options in cases:
