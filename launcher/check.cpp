@@ -117,9 +117,7 @@ int check_command(const CommandLine& line, const Registry& registry) {
   const int ranks = process_count(line, config.values);
   const std::string isa = select_cpu_isa(config.values.cpu_isa());
   const RunPlan plan = make_plan(config, registry, ranks, ranks);
-  if (!config.values.init().from().empty()) {
-    check_weights(config.values.init().from(), config.values.init().strict(), *plan.layout);
-  }
+  check_initial_weights(config.values.init(), *plan.layout);
   print_recipe(config, plan, isa);
   print_model(plan);
   print_batches(plan);

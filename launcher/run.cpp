@@ -32,13 +32,11 @@ void check_job(const Config& config, const Registry& registry, int ranks, const 
       weights.empty() && !shortage.empty()) {
     throw ConfigError(shortage);
   }
-  const config::Init& init = config.values.init();
   if (!weights.empty()) {
     check_weights(weights, true, *plan.layout);
   } else if (!check_resume(config, registry.kinds(), options, cpu_isa,
-                           plan.train_data->identity()) &&
-             !init.from().empty()) {
-    check_weights(init.from(), init.strict(), *plan.layout);
+                           plan.train_data->identity())) {
+    check_initial_weights(config.values.init(), *plan.layout);
   }
   if (const char* text = ::getenv("DTRAIN_FAULT")) {
     for (const Fault& fault : parse_faults(text)) {

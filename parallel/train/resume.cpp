@@ -157,4 +157,13 @@ void check_weights(const std::string& from, bool strict, const ArenaLayout& layo
   check_tensors(resolve_weights(from), targets, strict);
 }
 
+void check_initial_weights(const config::Init& init, const ArenaLayout& layout) {
+  if (init.from().empty()) return;
+  try {
+    check_weights(init.from(), init.strict(), layout);
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("init.from: {}", error.what()));
+  }
+}
+
 }  // namespace dtrain

@@ -30,4 +30,7 @@ bool check_resume(const Config& config, const KindTable& kinds, const RunOptions
 // What load_weights() would refuse of the weights that `from` means; see resolve_weights.
 void check_weights(const std::string& from, bool strict, const ArenaLayout& layout);
 
+// The same for the weights of init.from, if there are any; names that key.
+void check_initial_weights(const config::Init& init, const ArenaLayout& layout);
+
 }  // namespace dtrain

@@ -45,7 +45,7 @@ TEST_F(BadInput, IsRefusedBeforeAnythingIsWritten) {
   expect_refused(good, 2, {"model.inputs=9"}, {"9", "8"});
   expect_refused(good, 2, {"loss.name=mse"}, {"mse", "labels"});
   expect_refused(good, 2, {"cpu_isa=sse1"}, {"cpu_isa", "sse1"});
-  expect_refused(good, 2, {"init.from=/no/such/weights"}, {"/no/such/weights"});
+  expect_refused(good, 2, {"init.from=/no/such/weights"}, {"init.from: /no/such/weights"});
   expect_refused(good, 2, {"--resume-from", "/no/such/run"}, {"/no/such/run"});
   expect_refused(good, 2, {"parallel.mode=single"}, {"single", "--nproc 1"});
 }
