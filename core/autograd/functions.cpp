@@ -6,7 +6,6 @@
 #include "dtrain/core/ops/dropout.h"
 #include "dtrain/core/ops/elementwise.h"
 #include "dtrain/core/ops/matmul.h"
-#include "dtrain/core/ops/norm.h"
 
 namespace dtrain::functions {
 
@@ -35,87 +34,20 @@ Value conv2d(Pass& pass, const Value& x, const Parameter& weight, const Paramete
   const Tensor b = bias != nullptr ? pass.weight(*bias) : Tensor();
   return pass.record(
       ops::conv2d(pass.context(), x.tensor, w, b, options),
-      [x, w, &weight, bias, options](Pass& p, const Tensor& dy) {
+      [kept = Kept(x), entry = x.entry, shape = x.shape(), layout = x.tensor.layout(), w, &weight,
+       bias, options](Pass& p, const Tensor& dy) {
         if (bias != nullptr) {
           p.parameter_gradient(
               *bias, [&](const Tensor& db) { ops::conv2d_backward_bias(p.context(), dy, db); });
         }
         p.parameter_gradient(weight, [&](const Tensor& dw) {
-          ops::conv2d_backward_weight(p.context(), x.tensor, dy, dw, options);
+          ops::conv2d_backward_weight(p.context(), kept.get(p.context()), dy, dw, options);
         });
-        if (x.needs_gradient()) {
-          p.add_gradient(x.entry, ops::conv2d_backward_input(p.context(), dy, w, x.shape(),
-                                                             x.tensor.layout(), options));
+        if (entry >= 0) {
+          p.add_gradient(entry,
+                         ops::conv2d_backward_input(p.context(), dy, w, shape, layout, options));
         }
       });
-}
-
-namespace {
-
-// Values per channel of a training batch; one has no variance to divide by.
-std::int64_t values_per_channel(const Value& x, const Parameter& weight, std::int64_t channels) {
-  const std::int64_t count = x.tensor.elements() / channels;
-  if (count == 1) {
-    throw ConfigError(fmt::format(
-        "{}: batch norm got one value per channel (a micro-batch of one sample of shape {}): use "
-        "a larger batch.micro, or a batch.global that leaves no single sample in the last batch",
-        weight.name, to_string(x.shape())));
-  }
-  return count;
-}
-
-}  // namespace
-
-Value batch_norm(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
-                 const RunningStatistics& statistics, float epsilon) {
-  const Tensor gamma = pass.weight(weight);
-  const Tensor beta = pass.weight(bias);
-  if (!pass.training()) {
-    return pass.input(ops::batch_norm_inference(pass.context(), x.tensor, gamma, beta,
-                                                pass.buffer(*statistics.mean),
-                                                pass.buffer(*statistics.variance), epsilon));
-  }
-  const std::int64_t count = values_per_channel(x, weight, statistics.channels);
-  const ops::BatchNormOutput out = ops::batch_norm(pass.context(), x.tensor, gamma, beta, epsilon);
-  pass.add_statistics(statistics, count, out.mean, out.variance);
-  return pass.record(out.y, [x, gamma, mean = out.mean, variance = out.variance, epsilon, &weight,
-                             &bias](Pass& p, const Tensor& dy) {
-    // Both gradients come from one sweep, so both destinations are taken at once.
-    Tensor dx;
-    p.parameter_gradient(weight, [&](const Tensor& dgamma) {
-      p.parameter_gradient(bias, [&](const Tensor& dbeta) {
-        dx = ops::batch_norm_backward(p.context(), x.tensor, dy, gamma, mean, variance, epsilon,
-                                      dgamma, dbeta);
-      });
-    });
-    p.add_gradient(x.entry, std::move(dx));
-  });
-}
-
-Value batch_norm_relu(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
-                      const RunningStatistics& statistics, float epsilon) {
-  const Tensor gamma = pass.weight(weight);
-  const Tensor beta = pass.weight(bias);
-  if (!pass.training()) {
-    return pass.input(ops::batch_norm_relu_inference(pass.context(), x.tensor, gamma, beta,
-                                                     pass.buffer(*statistics.mean),
-                                                     pass.buffer(*statistics.variance), epsilon));
-  }
-  const std::int64_t count = values_per_channel(x, weight, statistics.channels);
-  ops::BatchNormOutput out = ops::batch_norm_relu(pass.context(), x.tensor, gamma, beta, epsilon);
-  pass.add_statistics(statistics, count, out.mean, out.variance);
-  Tensor y = std::exchange(out.y, Tensor());  // the backward does not read it
-  return pass.record(std::move(y),
-                     [x, gamma, beta, out, epsilon, &weight, &bias](Pass& p, const Tensor& dy) {
-                       Tensor dx;
-                       p.parameter_gradient(weight, [&](const Tensor& dgamma) {
-                         p.parameter_gradient(bias, [&](const Tensor& dbeta) {
-                           dx = ops::batch_norm_relu_backward(p.context(), x.tensor, dy, gamma,
-                                                              beta, out, epsilon, dgamma, dbeta);
-                         });
-                       });
-                       p.add_gradient(x.entry, std::move(dx));
-                     });
 }
 
 namespace {

@@ -23,6 +23,15 @@ Value batch_norm(Pass& pass, const Value& x, const Parameter& weight, const Para
 Value batch_norm_relu(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
                       const RunningStatistics& statistics, float epsilon);
 
+// relu(batch_norm(x) + residual), to the bit; residual: as x.
+Value batch_norm_add_relu(Pass& pass, const Value& x, const Value& residual,
+                          const Parameter& weight, const Parameter& bias,
+                          const RunningStatistics& statistics, float epsilon);
+
+// x: [N, ..., C]; normalizes each sample over each group of C / groups channels.
+Value group_norm(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
+                 int groups, float epsilon);
+
 Value relu(Pass& pass, const Value& x);
 Value gelu(Pass& pass, const Value& x);
 Value sigmoid(Pass& pass, const Value& x);

@@ -50,6 +50,7 @@ struct RunningStatistics {
   Buffer* variance = nullptr;
   std::int64_t channels = 0;
   float momentum = 0.1F;
+  bool synchronized = false;      // over the virtual ranks: passes meet at this layer
   std::int64_t sums_offset = -1;  // elements from the start of the gradient arena:
                                   // count, then [C] count * mean, then [C] count * variance
 };

@@ -37,11 +37,14 @@ Tensor Pass::gradient_view(const Parameter& parameter) const {
   return Tensor::wrap(memory_.gradients.data() + parameter.offset, parameter.shape, DType::f32);
 }
 
-Value Pass::record(Tensor output, Backward backward) {
-  if (!options_.training) return {std::move(output), -1};
-  if (output.shape().rank() > 0) recorded_row_elements_ += output.shape().elements_per_row();
+Value Pass::record(Tensor output, Backward backward, std::shared_ptr<const Value::Again> again) {
+  if (!options_.training) return input(std::move(output));
+  if (output.shape().rank() > 0 && !again)
+    recorded_row_elements_ += output.shape().elements_per_row();
   tape_.push_back({std::move(backward), output.shape(), output.layout(), Tensor()});
-  return {std::move(output), static_cast<int>(tape_.size()) - 1};
+  return {.tensor = std::move(output),
+          .entry = static_cast<int>(tape_.size()) - 1,
+          .again = std::move(again)};
 }
 
 void Pass::add_gradient(int entry, Tensor gradient) {
@@ -51,7 +54,7 @@ void Pass::add_gradient(int entry, Tensor gradient) {
                to_string(tape_[entry].shape));
   gradient = ops::to_layout(context_, gradient, tape_[entry].layout);
   Tensor& sum = tape_[entry].gradient;
-  if (sum.elements() == 0) {
+  if (!sum.defined()) {
     sum = std::move(gradient);
     return;
   }
@@ -76,12 +79,13 @@ void Pass::finish(int parameter) {
 }
 
 void Pass::add_statistics(const RunningStatistics& statistics, std::int64_t count,
-                          const Tensor& mean, const Tensor& variance) {
+                          std::int64_t pooled, const Tensor& mean, const Tensor& variance) {
   if (count == 0) return;
   float* const sums = memory_.gradients.data() + statistics.sums_offset;
   const float n = static_cast<float>(count);
   // A single value has no unbiased variance; layers refuse it before they come here.
-  const float unbias = n / (n - 1);
+  const float all = static_cast<float>(pooled);
+  const float unbias = all / (all - 1);
   sums[0] += n;
   for (std::int64_t c = 0; c < statistics.channels; ++c) {
     sums[1 + c] += n * mean.data<float>()[c];
@@ -105,7 +109,7 @@ void Pass::backward(const Value& output, Tensor gradient) {
     // Taken off the tape first, so that what it holds is freed as soon as it has run.
     const Entry entry = std::move(tape_.back());
     tape_.pop_back();
-    if (entry.gradient.elements() > 0) entry.backward(*this, entry.gradient);
+    if (entry.gradient.defined()) entry.backward(*this, entry.gradient);
   }
   for (const Parameter* parameter : memory_.parameters) {
     if (finished_[parameter->index]) continue;

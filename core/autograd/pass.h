@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "dtrain/core/autograd/parameter.h"
+#include "dtrain/core/autograd/sync_group.h"
 #include "dtrain/core/autograd/value.h"
 #include "dtrain/core/ops/context.h"
 #include "dtrain/core/ops/elementwise.h"
@@ -45,6 +46,8 @@ struct PassOptions {
   std::span<const std::int64_t> positions = {};  // [n] of the samples in the global batch
   // Told of each finished parameter (its index); see Note [Finished gradients].
   std::function<void(int)> finished = nullptr;
+  // The passes of the other virtual ranks, for layers that pool over them; null: this one alone.
+  SyncGroup* sync = nullptr;
 };
 
 class Pass {
@@ -55,17 +58,19 @@ class Pass {
 
   OpContext& context() { return context_; }
   bool training() const { return options_.training; }
+  SyncGroup* sync() const { return options_.sync; }
 
   // A value without gradient.
-  Value input(Tensor tensor) const { return {std::move(tensor), -1}; }
+  Value input(Tensor tensor) const { return {.tensor = std::move(tensor)}; }
 
   // The parameter's weights; counts one use, which must contribute one gradient.
   Tensor weight(const Parameter& parameter);
   Tensor buffer(const Buffer& buffer) const;
 
   // Puts an operation on the tape. `backward` gets the gradient of the output and passes gradients
-  // on through add_gradient and parameter_gradient.
-  Value record(Tensor output, Backward backward);
+  // on through add_gradient and parameter_gradient. `again`: see Note [Kept values].
+  Value record(Tensor output, Backward backward,
+               std::shared_ptr<const Value::Again> again = nullptr);
 
   // Adds to the gradient of the value that tape entry `entry` made (Value::entry of an operation's
   // input); ignored where no gradient flows. By entry, not by value, so that an operation whose
@@ -90,8 +95,9 @@ class Pass {
   }
 
   // Adds a batch's statistics per channel; see Note [Running statistics]. variance is biased.
-  void add_statistics(const RunningStatistics& statistics, std::int64_t count, const Tensor& mean,
-                      const Tensor& variance);
+  // `pooled`: values per channel that mean and variance were taken of, `count` of them this pass's.
+  void add_statistics(const RunningStatistics& statistics, std::int64_t count, std::int64_t pooled,
+                      const Tensor& mean, const Tensor& variance);
 
   // Key and positions of one dropout call.
   RandomKey random_key(const RandomSite& site);
@@ -100,7 +106,8 @@ class Pass {
   // Runs the tape backwards from `output` with its gradient. Once per pass.
   void backward(const Value& output, Tensor gradient);
 
-  // Elements per sample of all outputs on the tape: what a micro-batch keeps until its backward.
+  // Elements per sample of what a micro-batch keeps until its backward: the outputs on the tape
+  // that are not made again.
   std::int64_t recorded_row_elements() const { return recorded_row_elements_; }
 
   // Whether backward() reached the parameter.

@@ -41,7 +41,9 @@ BatchNorm::BatchNorm(std::int64_t channels, const Options& options)
       bias_(add_parameter("bias", {channels}, InitScheme::zeros, 0, true)),
       running_mean_(add_buffer("running_mean", {channels}, 0)),
       running_variance_(add_buffer("running_var", {channels}, 1)),
-      statistics_(add_running_statistics(running_mean_, running_variance_, options.momentum)) {}
+      statistics_(add_running_statistics(running_mean_, running_variance_, options.momentum)) {
+  statistics_.synchronized = options.synchronized;
+}
 
 Value BatchNorm::forward(Pass& pass, const Value& x) const {
   return functions::batch_norm(pass, x, weight_, bias_, statistics_, epsilon_);
@@ -49,6 +51,22 @@ Value BatchNorm::forward(Pass& pass, const Value& x) const {
 
 Value BatchNorm::forward_relu(Pass& pass, const Value& x) const {
   return functions::batch_norm_relu(pass, x, weight_, bias_, statistics_, epsilon_);
+}
+
+Value BatchNorm::forward_add_relu(Pass& pass, const Value& x, const Value& residual) const {
+  return functions::batch_norm_add_relu(pass, x, residual, weight_, bias_, statistics_, epsilon_);
+}
+
+GroupNorm::GroupNorm(int groups, std::int64_t channels, float epsilon)
+    : groups_(groups),
+      epsilon_(epsilon),
+      weight_(add_parameter("weight", {channels}, InitScheme::ones, 0, true)),
+      bias_(add_parameter("bias", {channels}, InitScheme::zeros, 0, true)) {
+  DTRAIN_CHECK(groups > 0 && channels % groups == 0, "{} channels in {} groups", channels, groups);
+}
+
+Value GroupNorm::forward(Pass& pass, const Value& x) const {
+  return functions::group_norm(pass, x, weight_, bias_, groups_, epsilon_);
 }
 
 Dropout::Dropout(float p) : p_(p), site_(add_random_site()) {}

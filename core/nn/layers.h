@@ -40,12 +40,15 @@ class BatchNorm final : public Module {
     float epsilon = 1e-5F;
     float momentum = 0.1F;
     InitScheme weight_init = InitScheme::ones;
+    bool synchronized = false;  // statistics of all virtual ranks' micro-batches (SyncBN)
   };
   explicit BatchNorm(std::int64_t channels) : BatchNorm(channels, Options{}) {}
   BatchNorm(std::int64_t channels, const Options& options);
   Value forward(Pass& pass, const Value& x) const override;
   // Followed by ReLU, in one operation.
   Value forward_relu(Pass& pass, const Value& x) const;
+  // Followed by adding `residual` and ReLU, in one operation.
+  Value forward_add_relu(Pass& pass, const Value& x, const Value& residual) const;
 
  private:
   float epsilon_;
@@ -54,6 +57,19 @@ class BatchNorm final : public Module {
   Buffer& running_mean_;
   Buffer& running_variance_;
   RunningStatistics& statistics_;
+};
+
+// Over each sample's groups of channels. Normalizes alike in training and evaluation.
+class GroupNorm final : public Module {
+ public:
+  GroupNorm(int groups, std::int64_t channels, float epsilon = 1e-5F);
+  Value forward(Pass& pass, const Value& x) const override;
+
+ private:
+  int groups_;
+  float epsilon_;
+  Parameter& weight_;
+  Parameter& bias_;
 };
 
 class Dropout final : public Module {

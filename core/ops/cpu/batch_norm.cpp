@@ -2,12 +2,12 @@
 // chunk while the chunk is in cache, and corrected by the deviations' own sum, which should be
 // zero; chunks are merged in double. So a channel of large mean and small variance comes out right,
 // at one trip to memory. What a float mean leaves over, at a mean of 1e4 up to 5e-4, is kept as
-// `mean_rest` and subtracted too; the backward finds it again as the mean of x - mean.
+// `mean_rest` and subtracted too.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
-#include "dtrain/core/ops/cpu/batch_norm_coefficients.h"
-#include "dtrain/core/ops/cpu/channel_chunks.h"
+#include "dtrain/core/ops/cpu/norm_chunks.h"
 #include "dtrain/core/ops/cpu/operands.h"
 #include "dtrain/core/ops/cpu/scratch.h"
 #include "dtrain/core/ops/norm.h"
@@ -23,38 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace dtrain::ops {
 namespace HWY_NAMESPACE {
-
-using Vector = hn::Vec<hn::ScalableTag<float>>;
-
-// What relu after batch norm lets through of a gradient. Its input is computed again, with the same
-// operations as in the forward, rather than kept.
-template <bool active, class Part>
-class Relu {
-  static constexpr hn::ScalableTag<float> d{};
-
- public:
-  HWY_INLINE Relu(Part part, const ChannelCoefficients& channels, std::size_t c)
-      : rest_(part.load(d, channels.mean_rest + c)),
-        scale_(part.load(d, channels.scale + c)),
-        shift_(part.load(d, channels.shift + c)) {}
-  // deviation: x - mean.
-  HWY_INLINE Vector gradient(Vector dy, Vector deviation) const {
-    const auto y = hn::MulAdd(hn::Sub(deviation, rest_), scale_, shift_);
-    return hn::IfThenElseZero(hn::Gt(y, hn::Zero(d)), dy);
-  }
-
- private:
-  Vector rest_;
-  Vector scale_;
-  Vector shift_;
-};
-
-template <class Part>
-class Relu<false, Part> {
- public:
-  HWY_INLINE Relu(Part, const ChannelCoefficients&, std::size_t) {}
-  HWY_INLINE Vector gradient(Vector dy, Vector) const { return dy; }
-};
 
 // Of a chunk x: [pixels][width]: its mean is mean + mean_rest; squares: squared deviations from it.
 void statistics_of_chunk(std::size_t pixels, std::size_t width, const float* x, float* mean,
@@ -106,46 +74,66 @@ void statistics_of_chunk(std::size_t pixels, std::size_t width, const float* x, 
   });
 }
 
-// Of a chunk: the sums of g, of g (x - mean) and of x - mean, where g is dy, or under `relu` what
-// relu lets through of it.
-template <bool relu>
+// What relu after batch norm lets through of a gradient. Batch norm's output is computed again,
+// with the same operations as in the forward, rather than kept.
+template <BehindNorm behind, class D, class V = hn::Vec<D>>
+HWY_INLINE V through(D d, V dy, V deviation, V scale, V shift) {
+  if constexpr (behind == BehindNorm::relu) {
+    return hn::IfThenElseZero(hn::Gt(hn::MulAdd(deviation, scale, shift), hn::Zero(d)), dy);
+  } else {
+    return dy;
+  }
+}
+
+// Of a chunk: the sums of g and of g (x - mean - mean_rest). g is written for BehindNorm::output.
+template <BehindNorm behind>
 HWY_INLINE void sum_gradients(std::size_t pixels, std::size_t width, const float* x,
-                              const float* dy, const ChannelCoefficients& channels, float* sum_dy,
-                              float* sum_dy_x, float* sum_x) {
+                              const float* dy, const float* y, const ChannelCoefficients& channels,
+                              float* g, float* sum_g, float* sum_g_deviation) {
   const hn::ScalableTag<float> d;
   for_each_vector(d, width, [&](std::size_t c, auto part) HWY_ATTR {
     auto a0 = hn::Zero(d), a1 = hn::Zero(d);
     auto b0 = hn::Zero(d), b1 = hn::Zero(d);
-    auto s0 = hn::Zero(d), s1 = hn::Zero(d);
     const auto m = part.load(d, channels.mean + c);
-    const Relu<relu, decltype(part)> through(part, channels, c);
-    const auto look = [&](auto& a, auto& b, auto& s, std::size_t at) HWY_ATTR {
-      const auto deviation = hn::Sub(part.load(d, x + at), m);
-      const auto g = through.gradient(part.load(d, dy + at), deviation);
-      a = hn::Add(a, g);
-      b = hn::MulAdd(g, deviation, b);
-      s = hn::Add(s, deviation);
+    const auto r = part.load(d, channels.mean_rest + c);
+    const auto scale = part.load(d, channels.scale + c);
+    const auto shift = part.load(d, channels.shift + c);
+    const auto look = [&](auto& a, auto& b, std::size_t at) HWY_ATTR {
+      const auto deviation = hn::Sub(hn::Sub(part.load(d, x + at), m), r);
+      auto gradient = through<behind>(d, part.load(d, dy + at), deviation, scale, shift);
+      if constexpr (behind == BehindNorm::output) {
+        gradient = hn::IfThenElseZero(hn::Gt(part.load(d, y + at), hn::Zero(d)), gradient);
+        part.store(gradient, d, g + at);
+      }
+      a = hn::Add(a, gradient);
+      b = hn::MulAdd(gradient, deviation, b);
     };
     std::size_t at = c;
     std::size_t p = 0;
     for (; p + 2 <= pixels; p += 2, at += 2 * width) {
-      look(a0, b0, s0, at);
-      look(a1, b1, s1, at + width);
+      look(a0, b0, at);
+      look(a1, b1, at + width);
     }
-    if (p < pixels) look(a0, b0, s0, at);
-    part.store(hn::Add(a0, a1), d, sum_dy + c);
-    part.store(hn::Add(b0, b1), d, sum_dy_x + c);
-    part.store(hn::Add(s0, s1), d, sum_x + c);
+    if (p < pixels) look(a0, b0, at);
+    part.store(hn::Add(a0, a1), d, sum_g + c);
+    part.store(hn::Add(b0, b1), d, sum_g_deviation + c);
   });
 }
 
-void gradient_sums_of_chunk(bool relu, std::size_t pixels, std::size_t width, const float* x,
-                            const float* dy, const ChannelCoefficients& channels, float* sum_dy,
-                            float* sum_dy_x, float* sum_x) {
-  if (relu) {
-    sum_gradients<true>(pixels, width, x, dy, channels, sum_dy, sum_dy_x, sum_x);
-  } else {
-    sum_gradients<false>(pixels, width, x, dy, channels, sum_dy, sum_dy_x, sum_x);
+void gradient_sums_of_chunk(BehindNorm behind, std::size_t pixels, std::size_t width,
+                            const float* x, const float* dy, const float* y,
+                            const ChannelCoefficients& channels, float* g, float* sum_g,
+                            float* sum_g_deviation) {
+  const auto run = [&](auto constant) HWY_ATTR {
+    sum_gradients<constant()>(pixels, width, x, dy, y, channels, g, sum_g, sum_g_deviation);
+  };
+  switch (behind) {
+    case BehindNorm::nothing:
+      return run(std::integral_constant<BehindNorm, BehindNorm::nothing>());
+    case BehindNorm::relu:
+      return run(std::integral_constant<BehindNorm, BehindNorm::relu>());
+    case BehindNorm::output:
+      return run(std::integral_constant<BehindNorm, BehindNorm::output>());
   }
 }
 
@@ -166,43 +154,51 @@ HWY_INLINE void for_each_pixel(std::size_t pixels, std::size_t width, const Prep
   }
 }
 
-// y = (x - mean - mean_rest) scale + shift, and relu of it.
-void normalize_chunk(bool relu, std::size_t pixels, std::size_t width, const float* x,
-                     const ChannelCoefficients& channels, float* y) {
+// y = (x - mean - mean_rest) scale + shift, plus the residual, and relu of it.
+template <bool relu, bool add>
+HWY_INLINE void normalize(std::size_t pixels, std::size_t width, const float* x,
+                          const float* residual, const ChannelCoefficients& channels, float* y) {
   const hn::ScalableTag<float> d;
-  const auto run = [&](const auto& function) HWY_ATTR {
-    for_each_pixel(pixels, width, [&](std::size_t c, auto part) HWY_ATTR {
-      return [=, m = part.load(d, channels.mean + c), r = part.load(d, channels.mean_rest + c),
-              k = part.load(d, channels.scale + c),
-              b = part.load(d, channels.shift + c)](std::size_t i) HWY_ATTR {
-        const auto deviation = hn::Sub(hn::Sub(part.load(d, x + i), m), r);
-        part.store(function(hn::MulAdd(deviation, k, b)), d, y + i);
-      };
-    });
-  };
-  if (relu) {
-    // As ops::relu: NaN stays NaN.
-    run([d](auto v) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(v, hn::Zero(d)), v); });
+  for_each_pixel(pixels, width, [&](std::size_t c, auto part) HWY_ATTR {
+    return [=, m = part.load(d, channels.mean + c), r = part.load(d, channels.mean_rest + c),
+            k = part.load(d, channels.scale + c),
+            b = part.load(d, channels.shift + c)](std::size_t i) HWY_ATTR {
+      const auto deviation = hn::Sub(hn::Sub(part.load(d, x + i), m), r);
+      auto v = hn::MulAdd(deviation, k, b);
+      if constexpr (add) v = hn::Add(v, part.load(d, residual + i));
+      // As ops::relu: NaN stays NaN.
+      if constexpr (relu) v = hn::IfThenZeroElse(hn::Le(v, hn::Zero(d)), v);
+      part.store(v, d, y + i);
+    };
+  });
+}
+
+// residual: null for none.
+void normalize_chunk(bool relu, std::size_t pixels, std::size_t width, const float* x,
+                     const float* residual, const ChannelCoefficients& channels, float* y) {
+  if (residual == nullptr) {
+    relu ? normalize<true, false>(pixels, width, x, residual, channels, y)
+         : normalize<false, false>(pixels, width, x, residual, channels, y);
   } else {
-    run([](auto v) HWY_ATTR { return v; });
+    relu ? normalize<true, true>(pixels, width, x, residual, channels, y)
+         : normalize<false, true>(pixels, width, x, residual, channels, y);
   }
 }
 
-// dx = g scale + (x - mean - mean_rest) slope + offset, with g as in sum_gradients. The rest of the
-// mean that the backward finds need not be the forward's to the bit, so both are given.
-template <bool relu>
+// dx = g scale + (x - mean - mean_rest) slope + offset; dx may be dy.
+template <BehindNorm behind>
 HWY_INLINE void gradients(std::size_t pixels, std::size_t width, const float* x, const float* dy,
                           const ChannelCoefficients& channels,
                           const GradientCoefficients& coefficients, float* dx) {
   const hn::ScalableTag<float> d;
   for_each_pixel(pixels, width, [&](std::size_t c, auto part) HWY_ATTR {
-    const Relu<relu, decltype(part)> through(part, channels, c);
-    return [=, m = part.load(d, channels.mean + c), r = part.load(d, coefficients.mean_rest + c),
-            k = part.load(d, channels.scale + c), s = part.load(d, coefficients.slope + c),
+    return [=, m = part.load(d, channels.mean + c), r = part.load(d, channels.mean_rest + c),
+            k = part.load(d, channels.scale + c), shift = part.load(d, channels.shift + c),
+            s = part.load(d, coefficients.slope + c),
             b = part.load(d, coefficients.offset + c)](std::size_t i) HWY_ATTR {
-      const auto deviation = hn::Sub(part.load(d, x + i), m);
-      const auto g = through.gradient(part.load(d, dy + i), deviation);
-      part.store(hn::MulAdd(hn::Sub(deviation, r), s, hn::MulAdd(g, k, b)), d, dx + i);
+      const auto deviation = hn::Sub(hn::Sub(part.load(d, x + i), m), r);
+      const auto g = through<behind>(d, part.load(d, dy + i), deviation, k, shift);
+      part.store(hn::MulAdd(deviation, s, hn::MulAdd(g, k, b)), d, dx + i);
     };
   });
 }
@@ -210,11 +206,8 @@ HWY_INLINE void gradients(std::size_t pixels, std::size_t width, const float* x,
 void gradient_of_chunk(bool relu, std::size_t pixels, std::size_t width, const float* x,
                        const float* dy, const ChannelCoefficients& channels,
                        const GradientCoefficients& coefficients, float* dx) {
-  if (relu) {
-    gradients<true>(pixels, width, x, dy, channels, coefficients, dx);
-  } else {
-    gradients<false>(pixels, width, x, dy, channels, coefficients, dx);
-  }
+  relu ? gradients<BehindNorm::relu>(pixels, width, x, dy, channels, coefficients, dx)
+       : gradients<BehindNorm::nothing>(pixels, width, x, dy, channels, coefficients, dx);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -224,61 +217,99 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dtrain::ops {
 
-namespace {
-
 HWY_EXPORT(statistics_of_chunk);
 HWY_EXPORT(gradient_sums_of_chunk);
 HWY_EXPORT(normalize_chunk);
 HWY_EXPORT(gradient_of_chunk);
 
-// Three floats per channel of each chunk.
+namespace norm_chunks {
+
+void statistics(const ChannelChunk& chunk, std::int64_t width, const float* x, float* mean,
+                float* mean_rest, float* squares) {
+  HWY_DYNAMIC_DISPATCH(statistics_of_chunk)
+  (static_cast<std::size_t>(chunk.pixels), static_cast<std::size_t>(width), x + chunk.offset, mean,
+   mean_rest, squares);
+}
+
+void normalize(const ChannelChunk& chunk, std::int64_t width, const float* x, const float* residual,
+               const ChannelCoefficients& channels, bool relu, float* y) {
+  HWY_DYNAMIC_DISPATCH(normalize_chunk)
+  (relu, static_cast<std::size_t>(chunk.pixels), static_cast<std::size_t>(width), x + chunk.offset,
+   residual == nullptr ? nullptr : residual + chunk.offset, channels, y + chunk.offset);
+}
+
+void gradient_sums(const ChannelChunk& chunk, std::int64_t width, const float* x, const float* dy,
+                   const float* y, const ChannelCoefficients& channels, BehindNorm behind, float* g,
+                   float* sum_g, float* sum_g_deviation) {
+  const bool by_output = behind == BehindNorm::output;
+  HWY_DYNAMIC_DISPATCH(gradient_sums_of_chunk)
+  (behind, static_cast<std::size_t>(chunk.pixels), static_cast<std::size_t>(width),
+   x + chunk.offset, dy + chunk.offset, by_output ? y + chunk.offset : nullptr, channels,
+   by_output ? g + chunk.offset : nullptr, sum_g, sum_g_deviation);
+}
+
+void gradient(const ChannelChunk& chunk, std::int64_t width, const float* x, const float* dy,
+              const ChannelCoefficients& channels, const GradientCoefficients& coefficients,
+              bool relu, float* dx) {
+  HWY_DYNAMIC_DISPATCH(gradient_of_chunk)
+  (relu, static_cast<std::size_t>(chunk.pixels), static_cast<std::size_t>(width), x + chunk.offset,
+   dy + chunk.offset, channels, coefficients, dx + chunk.offset);
+}
+
+}  // namespace norm_chunks
+
+namespace {
+
+// Floats per channel of each chunk.
 class Partials {
  public:
-  Partials(const OpContext& context, const ChannelChunks& chunks)
-      : width_(chunks.blocks().width), memory_(context, 3 * chunks.count() * width_) {}
+  Partials(const OpContext& context, const ChannelChunks& chunks, int rows)
+      : width_(chunks.blocks().width),
+        rows_(rows),
+        memory_(context, rows * chunks.count() * width_) {}
   float* row(std::int64_t chunk, int which) const {
-    return memory_.data() + (3 * chunk + which) * width_;
+    return memory_.data() + (rows_ * chunk + which) * width_;
   }
 
  private:
   std::int64_t width_;
+  int rows_;
   Scratch<float> memory_;
 };
 
-struct Statistics {
-  double mean;
-  double variance;
-};
-
 // Merges the chunks of each channel, in order: Note [Chunk sums].
-void merge_statistics(const ChannelChunks& chunks, const Partials& partials, Statistics* merged) {
+ChannelStatistics merge_statistics(const ChannelChunks& chunks, const Partials& partials) {
   const ChannelBlocks& blocks = chunks.blocks();
-  const auto count = static_cast<double>(blocks.count());
-  std::fill_n(merged, blocks.channels(), Statistics{0, 0});
-  if (blocks.count() == 0) return;
+  const auto channels = static_cast<std::size_t>(blocks.channels());
+  ChannelStatistics merged{.count = blocks.count(),
+                           .mean = std::vector<double>(channels),
+                           .squares = std::vector<double>(channels)};
+  if (merged.count == 0) return merged;
   for (std::int64_t i = 0; i < chunks.count(); ++i) {
     const ChannelChunk chunk = chunks.at(i);
     const auto pixels = static_cast<double>(chunk.pixels);
     const float* mean = partials.row(i, 0);
     const float* rest = partials.row(i, 1);
+    double* sum = merged.mean.data() + chunk.channel;
     for (std::int64_t c = 0; c < blocks.width; ++c) {
-      merged[chunk.channel + c].mean += pixels * (double(mean[c]) + double(rest[c]));
+      sum[c] += pixels * (double(mean[c]) + double(rest[c]));
     }
   }
-  for (std::int64_t c = 0; c < blocks.channels(); ++c) merged[c].mean /= count;
+  for (double& mean : merged.mean) mean /= static_cast<double>(merged.count);
   for (std::int64_t i = 0; i < chunks.count(); ++i) {
     const ChannelChunk chunk = chunks.at(i);
     const auto pixels = static_cast<double>(chunk.pixels);
     const float* mean = partials.row(i, 0);
     const float* rest = partials.row(i, 1);
     const float* squares = partials.row(i, 2);
+    const double* of_all = merged.mean.data() + chunk.channel;
+    double* sum = merged.squares.data() + chunk.channel;
     for (std::int64_t c = 0; c < blocks.width; ++c) {
-      Statistics& channel = merged[chunk.channel + c];
-      const double shift = double(mean[c]) + double(rest[c]) - channel.mean;
-      channel.variance += double(squares[c]) + pixels * shift * shift;
+      const double shift = double(mean[c]) + double(rest[c]) - of_all[c];
+      sum[c] += double(squares[c]) + pixels * shift * shift;
     }
   }
-  for (std::int64_t c = 0; c < blocks.channels(); ++c) merged[c].variance /= count;
+  return merged;
 }
 
 void check_channels(const Tensor& parameter, const ChannelBlocks& blocks, std::string_view who) {
@@ -290,161 +321,189 @@ double inverse_deviation(float variance, float epsilon) {
   return 1.0 / std::sqrt(static_cast<double>(variance) + static_cast<double>(epsilon));
 }
 
-// y, or relu of it.
-Tensor normalize(OpContext& context, const Tensor& x, const ChannelChunks& chunks,
-                 const ChannelCoefficients& channels, bool relu) {
-  const Tensor y = empty_like(context, x, "batch_norm output");
-  const float* from = x.data<float>();
-  float* to = y.data<float>();
-  chunks.for_each(context, [&](std::int64_t, const ChannelChunk& chunk) {
-    HWY_DYNAMIC_DISPATCH(normalize_chunk)
-    (relu, static_cast<std::size_t>(chunk.pixels), static_cast<std::size_t>(chunks.blocks().width),
-     from + chunk.offset, channels.from(chunk.channel), to + chunk.offset);
-  });
-  return y;
-}
-
-void fill_scale(std::int64_t channels, const Tensor& gamma, const float* variance, float epsilon,
-                float* scale) {
-  const float* factor = gamma.data<float>();
-  for (std::int64_t c = 0; c < channels; ++c) {
-    scale[c] = static_cast<float>(factor[c] * inverse_deviation(variance[c], epsilon));
+// The coefficients of moments, gamma and beta, with the memory of those that are computed.
+class Coefficients {
+ public:
+  // beta may be undefined where the kernel does not read the shift; moments.mean_rest where it is
+  // zero.
+  Coefficients(const OpContext& context, const ChannelBlocks& blocks, const Tensor& gamma,
+               const Tensor& beta, const BatchNormOutput& moments, float epsilon)
+      : scale_(context, blocks.channels()), zeros_(context, blocks.channels()) {
+    check_channels(gamma, blocks, "gamma");
+    check_channels(moments.mean, blocks, "mean");
+    check_channels(moments.variance, blocks, "variance");
+    if (beta.defined()) check_channels(beta, blocks, "beta");
+    if (moments.mean_rest.defined()) check_channels(moments.mean_rest, blocks, "mean_rest");
+    const float* factor = gamma.data<float>();
+    const float* variance = moments.variance.data<float>();
+    for (std::int64_t c = 0; c < blocks.channels(); ++c) {
+      scale_.data()[c] = static_cast<float>(factor[c] * inverse_deviation(variance[c], epsilon));
+      zeros_.data()[c] = 0;
+    }
+    all_ = {moments.mean.data<float>(),
+            moments.mean_rest.defined() ? moments.mean_rest.data<float>() : zeros_.data(),
+            scale_.data(), beta.defined() ? beta.data<float>() : zeros_.data()};
   }
-}
+  ChannelCoefficients from(std::int64_t channel) const { return all_.from(channel); }
+
+ private:
+  Scratch<float> scale_;
+  Scratch<float> zeros_;
+  ChannelCoefficients all_;
+};
 
 BatchNormOutput forward(OpContext& context, const Tensor& x, const Tensor& gamma,
                         const Tensor& beta, float epsilon, bool relu) {
-  const ChannelChunks chunks(channel_blocks(x));
-  const ChannelBlocks& blocks = chunks.blocks();
-  check_channels(gamma, blocks, "gamma");
-  check_channels(beta, blocks, "beta");
-  const float* data = x.data<float>();
-  const Partials partials(context, chunks);
-  chunks.for_each(context, [&](std::int64_t i, const ChannelChunk& chunk) {
-    HWY_DYNAMIC_DISPATCH(statistics_of_chunk)
-    (static_cast<std::size_t>(chunk.pixels), static_cast<std::size_t>(blocks.width),
-     data + chunk.offset, partials.row(i, 0), partials.row(i, 1), partials.row(i, 2));
-  });
-  const std::int64_t channels = blocks.channels();
-  const Scratch<Statistics> merged(context, channels);
-  merge_statistics(chunks, partials, merged.data());
-
-  const auto per_channel = [&](std::string_view who) {
-    return Tensor::empty({channels}, DType::f32, context.allocator(), who);
-  };
-  BatchNormOutput output{.y = {},
-                         .mean = per_channel("batch_norm mean"),
-                         .variance = per_channel("batch_norm variance"),
-                         .mean_rest = per_channel("batch_norm mean")};
-  float* mean = output.mean.data<float>();
-  float* variance = output.variance.data<float>();
-  float* rest = output.mean_rest.data<float>();
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const Statistics& of_channel = merged.data()[c];
-    mean[c] = static_cast<float>(of_channel.mean);
-    rest[c] = static_cast<float>(of_channel.mean - static_cast<double>(mean[c]));
-    variance[c] = static_cast<float>(of_channel.variance);
-  }
-  const Scratch<float> scale(context, channels);
-  fill_scale(channels, gamma, variance, epsilon, scale.data());
-  output.y = normalize(context, x, chunks, {mean, rest, scale.data(), beta.data<float>()}, relu);
+  BatchNormOutput output = batch_moments(context, channel_statistics(context, x));
+  output.y = batch_norm_apply(context, x, {}, gamma, beta, output, epsilon, relu);
   return output;
 }
 
-Tensor inference(OpContext& context, const Tensor& x, const Tensor& gamma, const Tensor& beta,
-                 const Tensor& mean, const Tensor& variance, float epsilon, bool relu) {
-  const ChannelChunks chunks(channel_blocks(x));
-  const ChannelBlocks& blocks = chunks.blocks();
-  check_channels(gamma, blocks, "gamma");
-  check_channels(beta, blocks, "beta");
-  check_channels(mean, blocks, "mean");
-  check_channels(variance, blocks, "variance");
-  const std::int64_t channels = blocks.channels();
-  const Scratch<float> rest(context, channels);
-  const Scratch<float> scale(context, channels);
-  std::fill_n(rest.data(), channels, 0.0f);
-  fill_scale(channels, gamma, variance.data<float>(), epsilon, scale.data());
-  return normalize(context, x, chunks,
-                   {mean.data<float>(), rest.data(), scale.data(), beta.data<float>()}, relu);
-}
-
-// Sums over a channel.
-struct GradientSums {
-  double dy, dy_x, x;
-};
-
-void merge_gradient_sums(const ChannelChunks& chunks, const Partials& partials,
-                         GradientSums* sums) {
-  const ChannelBlocks& blocks = chunks.blocks();
-  std::fill_n(sums, blocks.channels(), GradientSums{0, 0, 0});
-  for (std::int64_t i = 0; i < chunks.count(); ++i) {
-    GradientSums* sum = sums + chunks.at(i).channel;
-    for (std::int64_t c = 0; c < blocks.width; ++c) {
-      sum[c].dy += double(partials.row(i, 0)[c]);
-      sum[c].dy_x += double(partials.row(i, 1)[c]);
-      sum[c].x += double(partials.row(i, 2)[c]);
-    }
-  }
-}
-
-// relu_shift: beta, and relu_rest: the forward's mean_rest, where relu follows; else null.
+// beta: where relu follows; else undefined.
 Tensor backward(OpContext& context, const Tensor& x, const Tensor& dy, const Tensor& gamma,
-                const Tensor& mean, const Tensor& variance, float epsilon, const Tensor& dgamma,
-                const Tensor& dbeta, const float* relu_shift, const float* relu_rest) {
-  check_alike(x, dy, "batch_norm_backward");
-  const bool relu = relu_shift != nullptr;
-  const ChannelChunks chunks(channel_blocks(x));
-  const ChannelBlocks& blocks = chunks.blocks();
-  for (const Tensor* parameter : {&gamma, &mean, &variance, &dgamma, &dbeta}) {
-    check_channels(*parameter, blocks, "a parameter of the backward");
-  }
-  const std::int64_t channels = blocks.channels();
-  const auto width = static_cast<std::size_t>(blocks.width);
-  const float* values = x.data<float>();
-  const float* output_gradients = dy.data<float>();
-  const Scratch<float> scale(context, channels);
-  fill_scale(channels, gamma, variance.data<float>(), epsilon, scale.data());
-  const ChannelCoefficients coefficients{mean.data<float>(), relu_rest, scale.data(), relu_shift};
-
-  const Partials partials(context, chunks);
-  chunks.for_each(context, [&](std::int64_t i, const ChannelChunk& chunk) {
-    HWY_DYNAMIC_DISPATCH(gradient_sums_of_chunk)
-    (relu, static_cast<std::size_t>(chunk.pixels), width, values + chunk.offset,
-     output_gradients + chunk.offset, coefficients.from(chunk.channel), partials.row(i, 0),
-     partials.row(i, 1), partials.row(i, 2));
-  });
-  const Scratch<GradientSums> sums(context, channels);
-  merge_gradient_sums(chunks, partials, sums.data());
-
-  const Scratch<float> rest(context, channels);
-  const Scratch<float> slope(context, channels);
-  const Scratch<float> offset(context, channels);
-  const double inverse_count = blocks.count() == 0 ? 0 : 1.0 / static_cast<double>(blocks.count());
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const GradientSums& sum = sums.data()[c];
-    const double r = inverse_deviation(variance.data<float>()[c], epsilon);
-    const double mean_rest = sum.x * inverse_count;
-    const double gamma_gradient = r * (sum.dy_x - mean_rest * sum.dy);
-    const double factor = gamma.data<float>()[c] * r;
-    dgamma.data<float>()[c] = static_cast<float>(gamma_gradient);
-    dbeta.data<float>()[c] = static_cast<float>(sum.dy);
-    rest.data()[c] = static_cast<float>(mean_rest);
-    slope.data()[c] = static_cast<float>(-factor * r * gamma_gradient * inverse_count);
-    offset.data()[c] = static_cast<float>(-factor * sum.dy * inverse_count);
-  }
-  const GradientCoefficients of_gradient{rest.data(), slope.data(), offset.data()};
-  const Tensor dx = empty_like(context, x, "batch_norm input gradient");
-  float* to = dx.data<float>();
-  chunks.for_each(context, [&](std::int64_t, const ChannelChunk& chunk) {
-    HWY_DYNAMIC_DISPATCH(gradient_of_chunk)
-    (relu, static_cast<std::size_t>(chunk.pixels), width, values + chunk.offset,
-     output_gradients + chunk.offset, coefficients.from(chunk.channel),
-     of_gradient.from(chunk.channel), to + chunk.offset);
-  });
+                const Tensor& beta, const BatchNormOutput& moments, float epsilon,
+                const Tensor& dgamma, const Tensor& dbeta) {
+  const BehindNorm behind = beta.defined() ? BehindNorm::relu : BehindNorm::nothing;
+  const ChannelGradientSums sums =
+      batch_norm_gradient_sums(context, x, dy, gamma, beta, moments, epsilon, behind, {}, {});
+  batch_norm_parameter_gradients(sums, moments, epsilon, dgamma, dbeta);
+  Tensor dx = empty_like(context, x, "batch_norm input gradient");
+  batch_norm_input_gradient(context, x, dy, gamma, beta, moments, epsilon, behind, sums,
+                            channel_blocks(x).count(), dx);
   return dx;
 }
 
 }  // namespace
+
+ChannelStatistics channel_statistics(OpContext& context, const Tensor& x) {
+  const ChannelChunks chunks(channel_blocks(x));
+  const float* data = x.data<float>();
+  const Partials partials(context, chunks, 3);
+  chunks.for_each(context, [&](std::int64_t i, const ChannelChunk& chunk) {
+    norm_chunks::statistics(chunk, chunks.blocks().width, data, partials.row(i, 0),
+                            partials.row(i, 1), partials.row(i, 2));
+  });
+  return merge_statistics(chunks, partials);
+}
+
+BatchNormOutput batch_moments(OpContext& context, const ChannelStatistics& statistics) {
+  const auto channels = static_cast<std::int64_t>(statistics.mean.size());
+  const auto per_channel = [&](std::string_view who) {
+    return Tensor::empty({channels}, DType::f32, context.allocator(), who);
+  };
+  BatchNormOutput moments{.y = {},
+                          .mean = per_channel("batch_norm mean"),
+                          .variance = per_channel("batch_norm variance"),
+                          .mean_rest = per_channel("batch_norm mean")};
+  const double count = static_cast<double>(std::max<std::int64_t>(1, statistics.count));
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const double mean = statistics.mean[c];
+    float& rounded = moments.mean.data<float>()[c];
+    rounded = static_cast<float>(mean);
+    moments.mean_rest.data<float>()[c] = static_cast<float>(mean - static_cast<double>(rounded));
+    moments.variance.data<float>()[c] = static_cast<float>(statistics.squares[c] / count);
+  }
+  return moments;
+}
+
+Tensor batch_norm_apply(OpContext& context, const Tensor& x, const Tensor& residual,
+                        const Tensor& gamma, const Tensor& beta, const BatchNormOutput& moments,
+                        float epsilon, bool relu) {
+  if (residual.defined()) check_alike(x, residual, "batch_norm_apply");
+  const ChannelChunks chunks(channel_blocks(x));
+  const Coefficients coefficients(context, chunks.blocks(), gamma, beta, moments, epsilon);
+  const Tensor y = empty_like(context, x, "batch_norm output");
+  const float* from = x.data<float>();
+  const float* added = residual.defined() ? residual.data<float>() : nullptr;
+  float* to = y.data<float>();
+  chunks.for_each(context, [&](std::int64_t, const ChannelChunk& chunk) {
+    norm_chunks::normalize(chunk, chunks.blocks().width, from, added,
+                           coefficients.from(chunk.channel), relu, to);
+  });
+  return y;
+}
+
+ChannelGradientSums batch_norm_gradient_sums(OpContext& context, const Tensor& x, const Tensor& dy,
+                                             const Tensor& gamma, const Tensor& beta,
+                                             const BatchNormOutput& moments, float epsilon,
+                                             BehindNorm behind, const Tensor& y, const Tensor& g) {
+  check_alike(x, dy, "batch_norm_gradient_sums");
+  const bool by_output = behind == BehindNorm::output;
+  if (by_output) {
+    check_alike(x, y, "batch_norm_gradient_sums");
+    check_alike(x, g, "batch_norm_gradient_sums");
+  }
+  const ChannelChunks chunks(channel_blocks(x));
+  const ChannelBlocks& blocks = chunks.blocks();
+  const Coefficients coefficients(context, blocks, gamma, beta, moments, epsilon);
+  const float* values = x.data<float>();
+  const float* output_gradients = dy.data<float>();
+  const float* outputs = by_output ? y.data<float>() : nullptr;
+  float* gradients = by_output ? g.data<float>() : nullptr;
+  const Partials partials(context, chunks, 2);
+  chunks.for_each(context, [&](std::int64_t i, const ChannelChunk& chunk) {
+    norm_chunks::gradient_sums(chunk, blocks.width, values, output_gradients, outputs,
+                               coefficients.from(chunk.channel), behind, gradients,
+                               partials.row(i, 0), partials.row(i, 1));
+  });
+  const auto channels = static_cast<std::size_t>(blocks.channels());
+  ChannelGradientSums sums{std::vector<double>(channels), std::vector<double>(channels)};
+  for (std::int64_t i = 0; i < chunks.count(); ++i) {
+    const std::int64_t first = chunks.at(i).channel;
+    for (std::int64_t c = 0; c < blocks.width; ++c) {
+      sums.g[first + c] += double(partials.row(i, 0)[c]);
+      sums.g_deviation[first + c] += double(partials.row(i, 1)[c]);
+    }
+  }
+  return sums;
+}
+
+void batch_norm_parameter_gradients(const ChannelGradientSums& sums, const BatchNormOutput& moments,
+                                    float epsilon, const Tensor& dgamma, const Tensor& dbeta) {
+  const Shape channels{static_cast<std::int64_t>(sums.g.size())};
+  DTRAIN_CHECK(dgamma.shape() == channels && dbeta.shape() == channels &&
+                   moments.variance.shape() == channels,
+               "batch_norm: gradients {} and {} for {} channels", to_string(dgamma.shape()),
+               to_string(dbeta.shape()), sums.g.size());
+  for (std::size_t c = 0; c < sums.g.size(); ++c) {
+    const double r = inverse_deviation(moments.variance.data<float>()[c], epsilon);
+    dgamma.data<float>()[c] = static_cast<float>(r * sums.g_deviation[c]);
+    dbeta.data<float>()[c] = static_cast<float>(sums.g[c]);
+  }
+}
+
+void batch_norm_input_gradient(OpContext& context, const Tensor& x, const Tensor& dy,
+                               const Tensor& gamma, const Tensor& beta,
+                               const BatchNormOutput& moments, float epsilon, BehindNorm behind,
+                               const ChannelGradientSums& sums, std::int64_t count,
+                               const Tensor& dx) {
+  check_alike(x, dy, "batch_norm_input_gradient");
+  check_alike(x, dx, "batch_norm_input_gradient");
+  DTRAIN_CHECK(behind != BehindNorm::output, "batch_norm_input_gradient wants g");
+  const ChannelChunks chunks(channel_blocks(x));
+  const ChannelBlocks& blocks = chunks.blocks();
+  const Coefficients coefficients(context, blocks, gamma, beta, moments, epsilon);
+  const std::int64_t channels = blocks.channels();
+  DTRAIN_CHECK(static_cast<std::int64_t>(sums.g.size()) == channels, "sums of {} channels for {}",
+               sums.g.size(), channels);
+  const Scratch<float> slope(context, channels);
+  const Scratch<float> offset(context, channels);
+  const double inverse_count = count == 0 ? 0 : 1.0 / static_cast<double>(count);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const double r = inverse_deviation(moments.variance.data<float>()[c], epsilon);
+    const double factor = gamma.data<float>()[c] * r;
+    slope.data()[c] = static_cast<float>(-factor * r * r * sums.g_deviation[c] * inverse_count);
+    offset.data()[c] = static_cast<float>(-factor * sums.g[c] * inverse_count);
+  }
+  const GradientCoefficients of_gradient{slope.data(), offset.data()};
+  const float* values = x.data<float>();
+  const float* gradients = dy.data<float>();
+  float* to = dx.data<float>();
+  chunks.for_each(context, [&](std::int64_t, const ChannelChunk& chunk) {
+    norm_chunks::gradient(chunk, blocks.width, values, gradients, coefficients.from(chunk.channel),
+                          of_gradient.from(chunk.channel), behind == BehindNorm::relu, to);
+  });
+}
 
 BatchNormOutput batch_norm(OpContext& context, const Tensor& x, const Tensor& gamma,
                            const Tensor& beta, float epsilon) {
@@ -459,30 +518,26 @@ BatchNormOutput batch_norm_relu(OpContext& context, const Tensor& x, const Tenso
 Tensor batch_norm_inference(OpContext& context, const Tensor& x, const Tensor& gamma,
                             const Tensor& beta, const Tensor& mean, const Tensor& variance,
                             float epsilon) {
-  return inference(context, x, gamma, beta, mean, variance, epsilon, false);
+  return batch_norm_apply(context, x, {}, gamma, beta, {{}, mean, variance, {}}, epsilon, false);
 }
 
 Tensor batch_norm_relu_inference(OpContext& context, const Tensor& x, const Tensor& gamma,
                                  const Tensor& beta, const Tensor& mean, const Tensor& variance,
                                  float epsilon) {
-  return inference(context, x, gamma, beta, mean, variance, epsilon, true);
+  return batch_norm_apply(context, x, {}, gamma, beta, {{}, mean, variance, {}}, epsilon, true);
 }
 
 Tensor batch_norm_backward(OpContext& context, const Tensor& x, const Tensor& dy,
-                           const Tensor& gamma, const Tensor& mean, const Tensor& variance,
-                           float epsilon, const Tensor& dgamma, const Tensor& dbeta) {
-  return backward(context, x, dy, gamma, mean, variance, epsilon, dgamma, dbeta, nullptr, nullptr);
+                           const Tensor& gamma, const BatchNormOutput& forward, float epsilon,
+                           const Tensor& dgamma, const Tensor& dbeta) {
+  return backward(context, x, dy, gamma, {}, forward, epsilon, dgamma, dbeta);
 }
 
 Tensor batch_norm_relu_backward(OpContext& context, const Tensor& x, const Tensor& dy,
                                 const Tensor& gamma, const Tensor& beta,
                                 const BatchNormOutput& forward, float epsilon, const Tensor& dgamma,
                                 const Tensor& dbeta) {
-  const ChannelBlocks blocks = channel_blocks(x);
-  check_channels(beta, blocks, "beta");
-  check_channels(forward.mean_rest, blocks, "mean_rest");
-  return backward(context, x, dy, gamma, forward.mean, forward.variance, epsilon, dgamma, dbeta,
-                  beta.data<float>(), forward.mean_rest.data<float>());
+  return backward(context, x, dy, gamma, beta, forward, epsilon, dgamma, dbeta);
 }
 
 }  // namespace dtrain::ops

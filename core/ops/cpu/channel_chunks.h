@@ -31,6 +31,7 @@ class ChannelChunks {
   const ChannelBlocks& blocks() const { return blocks_; }
   std::int64_t count() const { return blocks_.planes * per_plane_; }
 
+  std::int64_t plane(std::int64_t index) const { return index / per_plane_; }
   ChannelChunk at(std::int64_t index) const {
     const std::int64_t plane = index / per_plane_;
     const std::int64_t first = index % per_plane_ * max_pixels;

@@ -7,9 +7,17 @@
 
 namespace dtrain {
 
-OpContext::OpContext(Allocator& allocator, int threads) : allocator_(allocator), threads_(threads) {
+Convolution convolution_named(const std::string& name) {
+  if (name == "auto") return Convolution::automatic;
+  if (name == "direct") return Convolution::direct;
+  if (name == "winograd") return Convolution::winograd;
+  throw ConfigError(fmt::format("convolution: '{}' is not one of auto, direct, winograd", name));
+}
+
+OpContext::OpContext(Allocator& allocator, int threads, Convolution convolution)
+    : allocator_(allocator), threads_(threads), convolution_(convolution) {
   DTRAIN_CHECK(threads >= 1, "{} threads", threads);
-  library_ = std::make_unique<Library>();
+  library_ = std::make_unique<Library>(convolution);
 }
 
 OpContext::~OpContext() = default;

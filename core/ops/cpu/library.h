@@ -95,7 +95,8 @@ enum class Operation : std::int64_t {
 namespace dtrain {
 
 struct OpContext::Library {
-  Library() : engine(dnnl::engine::kind::cpu, 0), stream(engine) {}
+  explicit Library(Convolution convolution_)
+      : engine(dnnl::engine::kind::cpu, 0), stream(engine), convolution(convolution_) {}
 
   // The plan of `key`, made by `make` the first time. Throws InternalError if the calling thread
   // is not bound to the context (Note [Threads of an operator]), or if oneDNN refuses.
@@ -104,6 +105,7 @@ struct OpContext::Library {
 
   dnnl::engine engine;
   dnnl::stream stream;
+  const Convolution convolution;
   std::unordered_map<ops::PlanKey, ops::Plan, ops::PlanKeyHash> plans;
 };
 

@@ -7,6 +7,7 @@
 
 #include "dtrain/models/convnet.h"
 #include "dtrain/models/mlp.h"
+#include "dtrain/models/resnet.h"
 
 namespace dtrain {
 namespace {
@@ -109,6 +110,35 @@ TEST(Gradients, OfAConvnetWithBatchNormAndDropout) {
   check_gradients(
       std::make_unique<Convnet>(convnet_options(true, 0.3), ModelInput{.shape = {8, 8, 3}}),
       {5, 8, 8, 3}, 3e-3, 1.0 / 4096);
+}
+
+TEST(Gradients, OfAGroupNorm) {
+  auto model = std::make_unique<Custom>([](const Custom& self, Pass& pass, const Value& x) {
+    const Value y = self.child<Conv2d>(0).forward(pass, x);
+    return functions::flatten(pass,
+                              functions::tanh(pass, self.child<GroupNorm>(1).forward(pass, y)));
+  });
+  model->layer<Conv2d>("conv", 3, 32, 3, ops::Conv2dOptions{.padding = 1});
+  model->layer<GroupNorm>("norm", 4, 32);
+  check_gradients(std::move(model), {2, 5, 5, 3}, 1e-3);
+}
+
+TEST(Gradients, OfResidualBlocks) {
+  for (const bool bottleneck : {false, true}) {
+    for (const int stride : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{} of stride {}", bottleneck ? "bottleneck" : "basic", stride));
+      auto model = std::make_unique<Custom>([](const Custom& self, Pass& pass, const Value& x) {
+        const Value y = self.child<Conv2d>(0).forward(pass, x);
+        return functions::flatten(pass, self.child<ResidualBlock>(1).forward(pass, y));
+      });
+      model->layer<Conv2d>("stem", 3, 16, 3, ops::Conv2dOptions{.padding = 1}, false);
+      model->layer<ResidualBlock>(
+          "block",
+          ResidualBlock::Options{
+              .in = 16, .width = bottleneck ? 4 : 16, .stride = stride, .bottleneck = bottleneck});
+      check_gradients(std::move(model), {3, 6, 6, 3}, 5e-3, 1.0 / 4096);
+    }
+  }
 }
 
 // Smooth layers around a convolution that works in channel blocks, flattened in H, W, C order: any

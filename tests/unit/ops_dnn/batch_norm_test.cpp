@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include "dtrain/core/ops/activation.h"
+#include "dtrain/core/ops/elementwise.h"
 #include "dtrain/core/ops/norm.h"
 #include "dtrain/tests/reference/finite_difference.h"
 
@@ -53,8 +54,8 @@ class BatchNormTest : public DnnTest {
       EXPECT_LE(relative_error(values_of(result.variance), forward.variance), tolerance);
       EXPECT_LE(relative_error(values_of(result.y), forward.y), tolerance);
       const Tensor dgamma = unwritten({channels}), dbeta = unwritten({channels});
-      const Tensor dx = ops::batch_norm_backward(context_, tx, tdy, tgamma, result.mean,
-                                                 result.variance, epsilon, dgamma, dbeta);
+      const Tensor dx =
+          ops::batch_norm_backward(context_, tx, tdy, tgamma, result, epsilon, dgamma, dbeta);
       EXPECT_EQ(dx.layout(), layout);
       EXPECT_LE(relative_error(values_of(dx), backward.dx), tolerance);
       EXPECT_LE(relative_error(values_of(dgamma), backward.dgamma), tolerance);
@@ -165,8 +166,7 @@ Bytes forward_and_backward(OpContext& context, const Tensor& x, const Tensor& dy
   const auto result = ops::batch_norm(context, x, gamma, beta, epsilon);
   const Tensor dgamma = Tensor::empty(gamma.shape(), DType::f32, context.allocator(), "dgamma");
   const Tensor dbeta = Tensor::empty(gamma.shape(), DType::f32, context.allocator(), "dbeta");
-  const Tensor dx = ops::batch_norm_backward(context, x, dy, gamma, result.mean, result.variance,
-                                             epsilon, dgamma, dbeta);
+  const Tensor dx = ops::batch_norm_backward(context, x, dy, gamma, result, epsilon, dgamma, dbeta);
   Bytes bytes;
   for (const Tensor& t : {result.y, result.mean, result.variance, dx, dgamma, dbeta}) {
     append_bytes(bytes, t);
@@ -209,9 +209,9 @@ TEST_F(BatchNormTest, WithReluHasTheBitsOfBoth) {
         append_bytes(found, t);
       }
       const Tensor dgamma = unwritten({channels}), dbeta = unwritten({channels});
-      append_bytes(expected, ops::batch_norm_backward(
-                                 context_, tx, ops::relu_backward(context_, y, tdy), gamma,
-                                 apart.mean, apart.variance, epsilon, dgamma, dbeta));
+      append_bytes(expected,
+                   ops::batch_norm_backward(context_, tx, ops::relu_backward(context_, y, tdy),
+                                            gamma, apart, epsilon, dgamma, dbeta));
       append_bytes(expected, dgamma);
       append_bytes(expected, dbeta);
       fused.y = {};
@@ -225,6 +225,54 @@ TEST_F(BatchNormTest, WithReluHasTheBitsOfBoth) {
                                                      apart.variance, epsilon)));
       append_bytes(found, ops::batch_norm_relu_inference(context_, tx, gamma, beta, apart.mean,
                                                          apart.variance, epsilon));
+      EXPECT_TRUE(found == expected);
+    }
+  }
+}
+
+TEST_F(BatchNormTest, WithResidualAndReluHasTheBitsOfAllThree) {
+  auto all = shapes;
+  all.push_back({0, 3, 3, 16});
+  for (const Shape& shape : all) {
+    SCOPED_TRACE(to_string(shape));
+    const std::int64_t channels = shape[-1];
+    const Tensor gamma = tensor_of(normal_values(channels, 3), {channels});
+    const Tensor beta = tensor_of(normal_values(channels, 4), {channels});
+    for (const Layout layout : layouts_of(shape)) {
+      SCOPED_TRACE(fmt::format("blocks of {}", layout.channel_block));
+      const Tensor x = tensor_of(normal_values(shape.elements(), 1, 100, 0.1), shape, layout);
+      const Tensor residual = tensor_of(normal_values(shape.elements(), 5), shape, layout);
+      const Tensor dy = tensor_of(normal_values(shape.elements(), 2), shape, layout);
+      const auto apart = ops::batch_norm(context_, x, gamma, beta, epsilon);
+      const Tensor y = ops::relu(context_, ops::add(context_, apart.y, residual));
+      const auto moments = ops::batch_moments(context_, ops::channel_statistics(context_, x));
+      const Tensor fused =
+          ops::batch_norm_apply(context_, x, residual, gamma, beta, moments, epsilon, true);
+      Bytes expected, found;
+      append_bytes(expected, y);
+      append_bytes(found, fused);
+
+      const Tensor g = ops::relu_backward(context_, y, dy);
+      const Tensor dgamma = unwritten({channels}), dbeta = unwritten({channels});
+      append_bytes(expected,
+                   ops::batch_norm_backward(context_, x, g, gamma, apart, epsilon, dgamma, dbeta));
+      append_bytes(expected, g);
+      append_bytes(expected, dgamma);
+      append_bytes(expected, dbeta);
+      // g over dy, and dx over g.
+      const auto sums = ops::batch_norm_gradient_sums(context_, x, dy, gamma, beta, moments,
+                                                      epsilon, ops::BehindNorm::output, fused, dy);
+      const Tensor dgamma_fused = unwritten({channels}), dbeta_fused = unwritten({channels});
+      ops::batch_norm_parameter_gradients(sums, moments, epsilon, dgamma_fused, dbeta_fused);
+      Bytes g_fused;
+      append_bytes(g_fused, dy);
+      ops::batch_norm_input_gradient(context_, x, dy, gamma, beta, moments, epsilon,
+                                     ops::BehindNorm::nothing, sums, shape.elements() / channels,
+                                     dy);
+      append_bytes(found, dy);
+      found.insert(found.end(), g_fused.begin(), g_fused.end());
+      append_bytes(found, dgamma_fused);
+      append_bytes(found, dbeta_fused);
       EXPECT_TRUE(found == expected);
     }
   }
@@ -259,10 +307,9 @@ TEST_F(BatchNormTest, EmptyBatch) {
       EXPECT_EQ(values_of(result.mean), zeros);
       EXPECT_EQ(values_of(result.variance), zeros);
       const Tensor dgamma = unwritten({channels}), dbeta = unwritten({channels});
-      EXPECT_EQ(ops::batch_norm_backward(context_, x, x, gamma, result.mean, result.variance,
-                                         epsilon, dgamma, dbeta)
-                    .shape(),
-                shape);
+      EXPECT_EQ(
+          ops::batch_norm_backward(context_, x, x, gamma, result, epsilon, dgamma, dbeta).shape(),
+          shape);
       EXPECT_EQ(values_of(dgamma), zeros);
       EXPECT_EQ(values_of(dbeta), zeros);
     }

@@ -223,6 +223,53 @@ TEST_F(ConvTest, ATeamAgreesWithTheReferenceAndWithItself) {
   context_.bind_to_this_thread();
 }
 
+double rms_error(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, squares = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    squares += b[i] * b[i];
+  }
+  return std::sqrt(difference / squares);
+}
+
+// Forward and both gradients under each choice. auto is one of the two, by the shape.
+TEST_F(ConvTest, TheAlgorithmIsTheRecipesChoice) {
+  const ConvSizes large{.n = 8, .h = 14, .w = 14, .i = 64, .o = 64, .kh = 3, .kw = 3, .padding = 1};
+  const ConvSizes small{.n = 2, .h = 6, .w = 7, .i = 64, .o = 64, .kh = 3, .kw = 3, .padding = 1};
+  for (const ConvSizes& s : {large, small}) {
+    SCOPED_TRACE(name_of(s));
+    const auto x = normal_values(x_shape(s).elements(), 1);
+    const auto w = normal_values(w_shape(s).elements(), 2);
+    const auto dy = normal_values(y_shape(s).elements(), 4);
+    const auto y = reference::conv2d(s, x, w, {});
+    const auto g = reference::conv2d_backward(s, x, w, dy);
+    const Tensor tx = tensor_of(x, x_shape(s)), tw = tensor_of(w, w_shape(s)),
+                 tdy = tensor_of(dy, y_shape(s));
+    const auto results_of = [&](Convolution convolution) {
+      OpContext context(allocator_, 1, convolution);
+      const Tensor dw = unwritten(w_shape(s));
+      ops::conv2d_backward_weight(context, tx, tdy, dw, options_of(s));
+      return std::vector{values_of(ops::conv2d(context, tx, tw, {}, options_of(s))),
+                         values_of(ops::conv2d_backward_input(context, tdy, tw, x_shape(s),
+                                                              Layout{}, options_of(s))),
+                         values_of(dw)};
+    };
+    const std::vector expected{y, g.dx, g.dw};
+    const auto direct = results_of(Convolution::direct);
+    const auto winograd = results_of(Convolution::winograd);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_LE(relative_error(direct[i], expected[i]), 1e-5) << i;
+      EXPECT_LE(relative_error(winograd[i], expected[i]), 1e-4) << i;
+      EXPECT_LE(rms_error(direct[i], expected[i]), 1e-6) << i;
+      EXPECT_LE(rms_error(winograd[i], expected[i]), 5e-6) << i;
+    }
+    const auto automatic = results_of(Convolution::automatic);
+    EXPECT_TRUE(automatic == (s.h == small.h ? direct : winograd));
+  }
+  EXPECT_EQ(convolution_named("winograd"), Convolution::winograd);
+  EXPECT_THROW(convolution_named("fft"), ConfigError);
+}
+
 TEST_F(ConvTest, EmptyBatch) {
   for (ConvSizes s : cases) {
     s.n = 0;
