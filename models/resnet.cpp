@@ -44,7 +44,8 @@ ResidualBlock::ResidualBlock(const Options& options) {
         add<Conv2d>("conv" + number, channels, next, kernel, convolution, no_bias, conv_init);
     const auto& norm = add<BatchNorm>(
         "bn" + number, next,
-        BatchNorm::Options{.weight_init = last ? options.last_norm : InitScheme::ones});
+        BatchNorm::Options{.weight_init = last ? options.last_norm : InitScheme::ones,
+                           .synchronized = options.sync_batch_norm});
     body_.push_back({&conv, &norm});
     channels = next;
   };
@@ -60,7 +61,8 @@ ResidualBlock::ResidualBlock(const Options& options) {
     auto& shortcut = add<Sequential>("downsample");
     shortcut_.conv = &shortcut.append<Conv2d>(
         "0", options.in, out, 1, ops::Conv2dOptions{.stride = options.stride}, no_bias, conv_init);
-    shortcut_.norm = &shortcut.append<BatchNorm>("1", out);
+    shortcut_.norm = &shortcut.append<BatchNorm>(
+        "1", out, BatchNorm::Options{.synchronized = options.sync_batch_norm});
   }
 }
 
@@ -74,9 +76,7 @@ Value ResidualBlock::forward(Pass& pass, const Value& x) const {
     value = body_[i].norm->forward_relu(pass, body_[i].conv->forward(pass, value));
   }
   const Layer& last = body_.back();
-  return functions::relu(
-      pass,
-      functions::add(pass, last.norm->forward(pass, last.conv->forward(pass, value)), shortcut));
+  return last.norm->forward_add_relu(pass, last.conv->forward(pass, value), shortcut);
 }
 
 Resnet::Resnet(const config::Resnet& options, const ModelInput& input) {
@@ -92,7 +92,8 @@ Resnet::Resnet(const config::Resnet& options, const ModelInput& input) {
   std::int64_t width = 64;
   const ops::Conv2dOptions stem{.stride = imagenet ? 2 : 1, .padding = imagenet ? 3 : 1};
   conv1_ = &add<Conv2d>("conv1", input.shape[2], width, imagenet ? 7 : 3, stem, no_bias, conv_init);
-  bn1_ = &add<BatchNorm>("bn1", width);
+  bn1_ =
+      &add<BatchNorm>("bn1", width, BatchNorm::Options{.synchronized = options.sync_batch_norm()});
   std::int64_t channels = width;
   for (std::size_t group = 0; group < depth.blocks.size(); ++group) {
     auto& blocks = add<Sequential>("layer" + std::to_string(group + 1));
@@ -104,7 +105,8 @@ Resnet::Resnet(const config::Resnet& options, const ModelInput& input) {
               .width = width,
               .stride = group > 0 && block == 0 ? 2 : 1,
               .bottleneck = depth.bottleneck,
-              .last_norm = options.zero_init_last_norm() ? InitScheme::zeros : InitScheme::ones});
+              .last_norm = options.zero_init_last_norm() ? InitScheme::zeros : InitScheme::ones,
+              .sync_batch_norm = options.sync_batch_norm()});
       channels = depth.bottleneck ? 4 * width : width;
     }
     groups_.push_back(&blocks);

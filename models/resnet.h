@@ -21,6 +21,7 @@ class ResidualBlock final : public Module {
     int stride = 1;
     bool bottleneck = false;
     InitScheme last_norm = InitScheme::ones;  // of the last norm's weight
+    bool sync_batch_norm = false;
   };
   explicit ResidualBlock(const Options& options);
   Value forward(Pass& pass, const Value& x) const override;

@@ -25,4 +25,13 @@ Connection connect(const RankInfo& rank, const config::Parallel& parallel) {
   return connection;
 }
 
+std::unique_ptr<Communicator> connect_passes(const Connection& connection, const RankInfo& rank,
+                                             const config::Parallel& parallel) {
+  const CommOptions options{.timeout = parallel.first_step_timeout(),
+                            .connect_timeout = parallel.connect_timeout(),
+                            .name = "passes"};
+  if (rank.world_size == 1) return std::move(make_local_group(1, options).front());
+  return make_shm_communicator(*connection.store, rank.rank, rank.world_size, options);
+}
+
 }  // namespace dtrain

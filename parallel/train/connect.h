@@ -19,4 +19,8 @@ struct Connection {
 // Waits up to parallel.connect_timeout for all ranks. Throws CommError.
 Connection connect(const RankInfo& rank, const config::Parallel& parallel);
 
+// Another group of the same ranks, for collectives inside a pass.
+std::unique_ptr<Communicator> connect_passes(const Connection& connection, const RankInfo& rank,
+                                             const config::Parallel& parallel);
+
 }  // namespace dtrain

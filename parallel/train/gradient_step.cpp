@@ -28,7 +28,7 @@ struct GradientStep::LaneTask {
 
 GradientStep::GradientStep(const Module& model, const Loss& loss, const BatchPlan& plan,
                            Loader& loader, Reducer& reducer, Lanes& lanes, RandomKey key,
-                           float seed_gradient)
+                           float seed_gradient, SyncMeeting* meeting, FieldSpec input)
     : model_(model),
       loss_(loss),
       plan_(plan),
@@ -36,7 +36,9 @@ GradientStep::GradientStep(const Module& model, const Loss& loss, const BatchPla
       reducer_(reducer),
       lanes_(lanes),
       key_(key),
-      seed_gradient_(seed_gradient) {}
+      seed_gradient_(seed_gradient),
+      meeting_(meeting),
+      input_(input) {}
 
 GradientReport GradientStep::run(const ParameterArena& weights, const StepPosition& position,
                                  std::span<const Fault> faults, bool want_ids) {
@@ -74,13 +76,43 @@ void GradientStep::run_lane(const LaneTask& task) {
     if (task.wave == 0 && task.lane == 0) inject_before_step(task.faults, task.position.step);
     run_virtual_rank(task, last_wave ? std::function<void(int)>(finished) : nullptr);
   } catch (...) {
-    std::lock_guard lock(mutex_);
-    if (!task.report.error) task.report.error = std::current_exception();
+    latch(task, std::current_exception());
   }
   if (!last_wave) return;
   for (std::size_t index = 0; index < told.size(); ++index) {
     if (!told[index]) finished(static_cast<int>(index));
   }
+}
+
+void GradientStep::latch(const LaneTask& task, const std::exception_ptr& error) {
+  bool consequence = false;
+  std::string reason;
+  try {
+    std::rethrow_exception(error);
+  } catch (const MeetingEnded&) {
+    consequence = true;
+  } catch (const std::exception& e) {
+    reason = e.what();
+  } catch (...) {
+    reason = "unknown error";
+  }
+  {
+    std::lock_guard lock(mutex_);
+    // A cause goes before consequences that were faster.
+    if (!task.report.error || (task.report.consequence && !consequence)) {
+      task.report.error = error;
+      task.report.consequence = consequence;
+    }
+  }
+  if (meeting_ != nullptr && !consequence) meeting_->end(reason);
+}
+
+std::int64_t GradientStep::micro_batches(const StepPosition& at, std::int64_t v) const {
+  std::int64_t count = 0;
+  while (count < plan_.accumulate && plan_.micro_batch(at.batch_in_epoch, v, count).size() > 0) {
+    ++count;
+  }
+  return count;
 }
 
 void GradientStep::run_virtual_rank(const LaneTask& task,
@@ -89,14 +121,19 @@ void GradientStep::run_virtual_rank(const LaneTask& task,
   const std::span<float> gradients = reducer_.slot(task.wave, task.lane);
   MetricSums metrics;
   bool accumulate = reducer_.accumulates(task.wave);
-  std::int64_t micro_batches = 0;
-  while (micro_batches < plan_.accumulate &&
-         plan_.micro_batch(at.batch_in_epoch, task.virtual_rank, micro_batches).size() > 0) {
-    ++micro_batches;
-  }
-  for (std::int64_t m = 0; m < micro_batches; ++m) {
-    const MicroBatch batch = loader_.next(at.epoch, at.batch_in_epoch, task.virtual_rank, m);
-    if (batch.size() == 0) continue;  // every sample of it was skipped as bad
+  const std::int64_t mine = micro_batches(at, task.virtual_rank);
+  // The first slot is the fullest.
+  const std::int64_t rounds = meeting_ == nullptr ? mine : micro_batches(at, 0);
+  for (std::int64_t m = 0; m < rounds; ++m) {
+    MicroBatch batch;
+    if (m < mine) batch = loader_.next(at.epoch, at.batch_in_epoch, task.virtual_rank, m);
+    if (batch.size() == 0) {  // or every sample of it was skipped as bad
+      if (meeting_ == nullptr) continue;
+      std::vector<std::int64_t> sizes{0};
+      sizes.insert(sizes.end(), input_.shape.sizes().begin(), input_.shape.sizes().end());
+      batch.inputs =
+          Tensor::empty(Shape(sizes), input_.dtype, task.context.allocator(), "no input");
+    }
     Pass pass(task.context,
               {.weights = task.weights.weights(),
                .buffers = task.weights.buffers(),
@@ -107,8 +144,15 @@ void GradientStep::run_virtual_rank(const LaneTask& task,
                .key = key_,
                .batch = at.batch,
                .positions = batch.positions,
-               .finished = m + 1 == micro_batches ? finished : nullptr});
+               .finished = m + 1 == rounds ? finished : nullptr,
+               .sync = meeting_ == nullptr ? nullptr : &meeting_->lane(task.lane)});
     const Value outputs = model_.forward(pass, pass.input(batch.inputs));
+    if (batch.size() == 0) {
+      pass.backward(outputs, Tensor::empty(outputs.shape(), DType::f32, task.context.allocator(),
+                                           "no output gradient"));
+      accumulate = true;
+      continue;
+    }
     metrics += metrics_of(loss_.forward(task.context, outputs.tensor, batch.targets), batch.size());
     pass.backward(outputs,
                   loss_.backward(task.context, outputs.tensor, batch.targets, seed_gradient_));

@@ -21,6 +21,7 @@
 #include "dtrain/parallel/reduce/reducer.h"
 #include "dtrain/parallel/train/fault.h"
 #include "dtrain/parallel/train/lanes.h"
+#include "dtrain/parallel/train/sync_meeting.h"
 
 namespace dtrain {
 
@@ -43,13 +44,17 @@ struct GradientReport {
   std::vector<SampleId> ids;        // samples that this rank saw; only if asked for
   std::vector<bool> used;           // [parameter] got a gradient from the loss
   std::exception_ptr error;         // the first that a lane latched
+  bool consequence = false;         // the error came of another rank's: Note [Meeting in a pass]
 };
 
 class GradientStep {
  public:
-  // Everything outlives this. `seed_gradient`: what backward is seeded with.
+  // Everything outlives this. `seed_gradient`: what backward is seeded with. `meeting`: where
+  // layers pool over the virtual ranks, all of which then run at once; or null. `input`: of a
+  // sample.
   GradientStep(const Module& model, const Loss& loss, const BatchPlan& plan, Loader& loader,
-               Reducer& reducer, Lanes& lanes, RandomKey key, float seed_gradient);
+               Reducer& reducer, Lanes& lanes, RandomKey key, float seed_gradient,
+               SyncMeeting* meeting, FieldSpec input);
 
   // Leaves the summed gradients in reducer.gradients(). Throws only CommError.
   GradientReport run(const ParameterArena& weights, const StepPosition& position,
@@ -59,6 +64,9 @@ class GradientStep {
   struct LaneTask;
   void run_lane(const LaneTask& task);
   void run_virtual_rank(const LaneTask& task, const std::function<void(int)>& finished);
+  void latch(const LaneTask& task, const std::exception_ptr& error);
+  // Micro-batches with samples that virtual rank v has.
+  std::int64_t micro_batches(const StepPosition& at, std::int64_t v) const;
 
   const Module& model_;
   const Loss& loss_;
@@ -68,6 +76,8 @@ class GradientStep {
   Lanes& lanes_;
   const RandomKey key_;
   const float seed_gradient_;
+  SyncMeeting* const meeting_;
+  const FieldSpec input_;
   std::mutex mutex_;  // of the report while lanes run
 };
 

@@ -10,12 +10,13 @@ namespace dtrain {
 
 // The kernel would not refuse memory that is not there, but kill for it later: an allocator that
 // knows how much there is can say who asked for too much.
-Lanes::Lane::Lane(int index, int threads)
+Lanes::Lane::Lane(int index, int threads, Convolution convolution)
     : allocator(fmt::format("lane {}", index), available_memory().bytes),
-      context(allocator, threads) {}
+      context(allocator, threads, convolution) {}
 
-Lanes::Lanes(int lanes, int cores, int threads) : pool_(std::max(lanes, cores)) {
-  for (int i = 0; i < lanes; ++i) lanes_.push_back(std::make_unique<Lane>(i, threads));
+Lanes::Lanes(int lanes, int cores, int threads, Convolution convolution)
+    : pool_(std::max(lanes, cores)) {
+  for (int i = 0; i < lanes; ++i) lanes_.push_back(std::make_unique<Lane>(i, threads, convolution));
 }
 
 void Lanes::run(int count, const std::function<void(int, OpContext&)>& body) {
@@ -26,6 +27,10 @@ void Lanes::run(int count, const std::function<void(int, OpContext&)>& body) {
       body(static_cast<int>(lane), context);
     }
   });
+}
+
+void Lanes::release_cached() {
+  for (const auto& lane : lanes_) lane->allocator.release_cached();
 }
 
 std::uint64_t Lanes::peak_bytes() const {

@@ -16,19 +16,21 @@ namespace dtrain {
 class Lanes {
  public:
   // `cores` threads in all; every lane computes with `threads` of them (T of the recipe).
-  Lanes(int lanes, int cores, int threads);
+  Lanes(int lanes, int cores, int threads, Convolution convolution = Convolution::automatic);
 
   int size() const { return static_cast<int>(lanes_.size()); }
   // Runs body(lane, context) for lanes [0, count) side by side. Rethrows the first error.
   void run(int count, const std::function<void(int lane, OpContext& context)>& body);
   // All cores of the process, for loops over an arena.
   ThreadPool& pool() { return pool_; }
+  // Gives the memory back that no tensor uses.
+  void release_cached();
   // Peak bytes of all lanes' tensors.
   std::uint64_t peak_bytes() const;
 
  private:
   struct Lane {
-    Lane(int index, int threads);
+    Lane(int index, int threads, Convolution convolution);
     Allocator allocator;
     OpContext context;
   };

@@ -241,7 +241,10 @@ RunPlan make_plan(const Config& config, const Registry& registry, int ranks, int
   const int threads = values.parallel().threads_per_virtual_rank();
   plan.cores = cores_of_process(values.parallel(), local_ranks, cpus.usable);
   const auto widest = static_cast<int>((plan.batches.virtual_ranks + plan.ranks - 1) / plan.ranks);
-  plan.lanes = std::clamp(plan.cores / threads, 1, widest);
+  plan.synchronized =
+      std::ranges::any_of(plan.layout->statistics(), [](const auto* s) { return s->synchronized; });
+  // Note [Meeting in a pass]
+  plan.lanes = plan.synchronized ? widest : std::clamp(plan.cores / threads, 1, widest);
   plan.buckets = make_bucket_plan(
       *plan.layout, static_cast<std::int64_t>(values.parallel().bucket_mb() * (1 << 20)));
 

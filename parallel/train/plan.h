@@ -29,8 +29,9 @@ struct RunPlan {
   double nominal_targets = 1;
   BucketPlan buckets;
   int ranks = 1;
-  int cores = 1;  // of a process
-  int lanes = 1;  // virtual ranks that a process runs side by side
+  int cores = 1;              // of a process
+  int lanes = 1;              // virtual ranks that a process runs side by side
+  bool synchronized = false;  // layers pool over the virtual ranks: all run at once
   // Bytes of the process that needs most: weights, optimizer state, gradient arenas (shared
   // memory), and what the activations of its lanes were estimated at.
   std::uint64_t weight_bytes = 0;

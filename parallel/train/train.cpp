@@ -19,7 +19,9 @@ RunResult train(const Config& config, const Registry& registry, const RankInfo& 
   const std::string cpu_isa = select_cpu_isa(config.values.cpu_isa());
   const Connection connection = connect(rank, config.values.parallel());
   const RunPlan plan = make_plan(config, registry, rank.world_size, rank.local_world_size);
-  Trainer trainer(config, *connection.comm, plan, options, cpu_isa);
+  std::unique_ptr<Communicator> passes;
+  if (plan.synchronized) passes = connect_passes(connection, rank, config.values.parallel());
+  Trainer trainer(config, *connection.comm, plan, options, cpu_isa, passes.get());
   return trainer.run();
 }
 
@@ -39,7 +41,8 @@ nlohmann::ordered_json evaluate(const Config& config, const Registry& registry,
   const auto loader =
       make_loader(config.values, validation ? plan.validation_data : plan.train_data, false);
   const auto loss = make_loss(loss_options(config.values.loss()));
-  Lanes lanes(plan.lanes, plan.cores, config.values.parallel().threads_per_virtual_rank());
+  Lanes lanes(plan.lanes, plan.cores, config.values.parallel().threads_per_virtual_rank(),
+              convolution_named(config.values.convolution()));
   const Evaluation evaluation = evaluate_samples(
       *connection.comm, *plan.model, *loss, replica.arena(),
       validation ? plan.validation_batches : plan.batches, *loader, lanes, options.stop_signal);

@@ -61,6 +61,12 @@ std::vector<std::int64_t> gather_ids(Communicator& comm, const std::vector<Sampl
   return ids;
 }
 
+std::unique_ptr<SyncMeeting> make_meeting(const RunPlan& plan, Communicator* pass_comm) {
+  if (!plan.synchronized) return nullptr;
+  DTRAIN_CHECK(pass_comm != nullptr, "a synchronized plan without a group for its passes");
+  return std::make_unique<SyncMeeting>(*pass_comm, plan.batches.virtual_ranks);
+}
+
 std::string new_run_id() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
@@ -84,7 +90,7 @@ std::unique_ptr<Loader> make_loader(const config::TrainConfig& values,
 }
 
 Trainer::Trainer(const Config& config, Communicator& comm, const RunPlan& plan,
-                 const RunOptions& options, const std::string& cpu_isa)
+                 const RunOptions& options, const std::string& cpu_isa, Communicator* pass_comm)
     : config_(config),
       values_(config.values),
       comm_(comm),
@@ -92,7 +98,8 @@ Trainer::Trainer(const Config& config, Communicator& comm, const RunPlan& plan,
       options_(options),
       cpu_isa_(cpu_isa),
       first_rank_(comm.rank() == 0),
-      lanes_(plan.lanes, plan.cores, values_.parallel().threads_per_virtual_rank()),
+      lanes_(plan.lanes, plan.cores, values_.parallel().threads_per_virtual_rank(),
+             convolution_named(values_.convolution())),
       loss_(make_loss(loss_options(values_.loss()))),
       replica_(*plan.layout, values_.optimizer(), values_.train().ema_decay()),
       schedule_(values_.schedule(), values_.optimizer().lr(), plan.steps),
@@ -101,9 +108,12 @@ Trainer::Trainer(const Config& config, Communicator& comm, const RunPlan& plan,
                reduction_named(values_.parallel().reduction())),
       loader_(make_loader(values_, plan.train_data, true)),
       validation_loader_(make_loader(values_, plan.validation_data, false)),
+      pass_comm_(pass_comm),
+      meeting_(make_meeting(plan, pass_comm)),
       gradient_step_(*plan.model, *loss_, plan.batches, *loader_, reducer_, lanes_,
                      RandomKey(values_.seed()),
-                     static_cast<float>(gradient_seed(plan.nominal_targets))),
+                     static_cast<float>(gradient_seed(plan.nominal_targets)), meeting_.get(),
+                     plan.train_data->spec().input),
       faults_(faults_from_environment(comm.rank())),
       token_metrics_(token_metrics(plan.train_data->spec(), values_.loss())),
       recipe_text_(to_yaml(config, config.kinds)),
@@ -245,6 +255,7 @@ void Trainer::train_step() {
   ballot.nonfinite = !reducer_.finite() || std::ranges::any_of(report.metrics, [](const auto& m) {
     return !std::isfinite(m.loss);
   });
+  ballot.consequence = report.error && report.consequence;
   decision_ = vote(comm_, ballot, report.error ? report.error : pending_error_);
   const MetricSums metrics = sum_metrics(comm_, plan_.batches.virtual_ranks, report.metrics);
 
@@ -273,7 +284,10 @@ void Trainer::train_step() {
   }
   ++progress_.batch;
   progress_.samples_seen += static_cast<std::int64_t>(metrics.samples);
-  if (!made_a_step_) comm_.set_timeout(values_.parallel().timeout());
+  if (!made_a_step_) {
+    comm_.set_timeout(values_.parallel().timeout());
+    if (pass_comm_ != nullptr) pass_comm_->set_timeout(values_.parallel().timeout());
+  }
   made_a_step_ = true;
   // A step without samples says nothing about what the loss depends on.
   if (!judged_unused_ && metrics.samples > 0) check_unused(report.used);
@@ -499,6 +513,7 @@ void Trainer::save() {
 
 RunResult Trainer::finish() {
   if (decision_.signal == 0 && !decision_.out_of_time) validate();
+  lanes_.release_cached();  // the copy that is saved takes memory of its own
   save();
   // The last save is rank 0's work alone; however long it takes, the others wait.
   comm_.set_timeout(no_timeout);

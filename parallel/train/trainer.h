@@ -32,9 +32,11 @@ namespace dtrain {
 class Trainer {
  public:
   // Collective: agrees with the other ranks, then initializes or resumes. `plan` must be of this
-  // config and as many ranks as `comm` has. All arguments outlive the trainer.
+  // config and as many ranks as `comm` has. `pass_comm`: another group of the same ranks, for
+  // collectives inside a pass; needed if the plan is synchronized. All arguments outlive the
+  // trainer.
   Trainer(const Config& config, Communicator& comm, const RunPlan& plan, const RunOptions& options,
-          const std::string& cpu_isa);
+          const std::string& cpu_isa, Communicator* pass_comm = nullptr);
   ~Trainer();
 
   // Collective: trains until the end of the recipe, a stop or an error (thrown).
@@ -95,6 +97,8 @@ class Trainer {
   Reducer reducer_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Loader> validation_loader_;
+  Communicator* const pass_comm_;
+  std::unique_ptr<SyncMeeting> meeting_;  // null unless the plan is synchronized
   GradientStep gradient_step_;
   std::vector<Fault> faults_;
 

@@ -15,13 +15,15 @@ namespace dtrain {
 struct Ballot {
   int signal = 0;  // a stop signal that this rank got, 0 if none
   bool out_of_time = false;
-  int nonfinite_rank = -1;  // result: the lowest rank whose gradients were not finite, or -1
-  bool nonfinite = false;   // this rank's (result: any rank's) loss or gradients were not finite
+  int nonfinite_rank = -1;   // result: the lowest rank whose gradients were not finite, or -1
+  bool nonfinite = false;    // this rank's (result: any rank's) loss or gradients were not finite
+  bool consequence = false;  // the error that this rank brings came of another rank's
 };
 
 // Collective. Returns what all ranks decided: the signal of the lowest rank that got one, and
 // whether any rank's time is over. If a rank brought an error, it is rethrown there, and on the
-// others a CommError that blames that rank and tells its message.
+// others a CommError that blames that rank and tells its message. A rank whose error is a
+// consequence counts as one of the others if there is a rank with a cause.
 Ballot vote(Communicator& comm, const Ballot& mine, std::exception_ptr error);
 
 }  // namespace dtrain

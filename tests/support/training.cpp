@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "dtrain/core/ops/isa.h"
+#include "dtrain/parallel/comm/local/local_group.h"
 #include "dtrain/parallel/comm/local/run_ranks.h"
 #include "dtrain/parallel/train/trainer.h"
 
@@ -39,9 +40,10 @@ TrainingRun train_threads(const std::string& yaml, int ranks, const std::filesys
   TrainingRun run;
   run.folder = folder;
   std::mutex mutex;
+  const auto passes = make_local_group(ranks);
   run_ranks(ranks, [&](Communicator& comm) {
     const RunPlan plan = make_plan(config, registry, ranks, ranks);
-    Trainer trainer(config, comm, plan, options, cpu_isa);
+    Trainer trainer(config, comm, plan, options, cpu_isa, passes[comm.rank()].get());
     RunResult result = trainer.run();
     const std::lock_guard lock(mutex);
     if (comm.rank() == 0) run.result = std::move(result);
