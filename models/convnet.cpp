@@ -46,9 +46,11 @@ Value Convnet::forward(Pass& pass, const Value& x) const {
   Value value = x;
   for (const Stage& stage : stages_) {
     value = stage.conv->forward(pass, value);
-    value = stage.norm != nullptr ? stage.norm->forward_relu(pass, value)
-                                  : functions::relu(pass, value);
-    value = functions::max_pool2d(pass, value, {.kernel = 2, .stride = 2});
+    if (stage.norm != nullptr) {
+      value = stage.norm->forward_relu_max_pool(pass, value);
+    } else {
+      value = functions::max_pool2d(pass, functions::relu(pass, value), {.kernel = 2, .stride = 2});
+    }
   }
   value = functions::relu(pass, fc1_->forward(pass, functions::flatten(pass, value)));
   return fc2_->forward(pass, dropout_->forward(pass, value));

@@ -28,6 +28,11 @@ Value batch_norm_add_relu(Pass& pass, const Value& x, const Value& residual,
                           const Parameter& weight, const Parameter& bias,
                           const RunningStatistics& statistics, float epsilon);
 
+// max_pool2d(batch_norm_relu(x)) over windows of 2 x 2, stride 2.
+Value batch_norm_relu_max_pool(Pass& pass, const Value& x, const Parameter& weight,
+                               const Parameter& bias, const RunningStatistics& statistics,
+                               float epsilon);
+
 // x: [N, ..., C]; normalizes each sample over each group of C / groups channels.
 Value group_norm(Pass& pass, const Value& x, const Parameter& weight, const Parameter& bias,
                  int groups, float epsilon);

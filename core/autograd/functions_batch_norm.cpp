@@ -4,6 +4,7 @@
 
 #include "dtrain/core/autograd/functions.h"
 #include "dtrain/core/ops/norm.h"
+#include "dtrain/core/ops/norm_pool.h"
 
 namespace dtrain::functions {
 
@@ -71,6 +72,31 @@ struct Layer {
   float epsilon;
 };
 
+// What all begin with in training: statistics, pooled where the layer is synchronized, and moments.
+struct Normalization {
+  SyncGroup* group;
+  std::int64_t count;
+  ops::BatchNormOutput moments;
+};
+
+Normalization normalization_of(Pass& pass, const Value& x, const Layer& layer) {
+  SyncGroup* const group = layer.statistics.synchronized ? pass.sync() : nullptr;
+  ops::ChannelStatistics statistics = ops::channel_statistics(pass.context(), x.tensor);
+  const std::int64_t mine = statistics.count;
+  if (group != nullptr) statistics = pool(*group, statistics);
+  check_count(statistics.count, x, layer.weight);
+  ops::BatchNormOutput moments = ops::batch_moments(pass.context(), statistics);
+  pass.add_statistics(layer.statistics, mine, statistics.count, moments.mean, moments.variance);
+  return {group, statistics.count, std::move(moments)};
+}
+
+ops::BatchNormOutput running_moments(Pass& pass, const Layer& layer) {
+  return {.y = {},
+          .mean = pass.buffer(*layer.statistics.mean),
+          .variance = pass.buffer(*layer.statistics.variance),
+          .mean_rest = {}};
+}
+
 // residual: null for none.
 Value normalize(Pass& pass, const Value& x, const Value* residual, const Layer& layer, bool relu) {
   OpContext& context = pass.context();
@@ -80,28 +106,17 @@ Value normalize(Pass& pass, const Value& x, const Value* residual, const Layer& 
   const Tensor added =
       residual == nullptr ? Tensor() : ops::to_layout(context, residual->tensor, x.tensor.layout());
   if (!pass.training()) {
-    const ops::BatchNormOutput moments{.y = {},
-                                       .mean = pass.buffer(*layer.statistics.mean),
-                                       .variance = pass.buffer(*layer.statistics.variance),
-                                       .mean_rest = {}};
-    return pass.input(
-        ops::batch_norm_apply(context, x.tensor, added, gamma, beta, moments, epsilon, relu));
+    return pass.input(ops::batch_norm_apply(context, x.tensor, added, gamma, beta,
+                                            running_moments(pass, layer), epsilon, relu));
   }
-  SyncGroup* const group = layer.statistics.synchronized ? pass.sync() : nullptr;
-  ops::ChannelStatistics statistics = ops::channel_statistics(context, x.tensor);
-  const std::int64_t mine = statistics.count;
-  if (group != nullptr) statistics = pool(*group, statistics);
-  const std::int64_t count = statistics.count;
-  check_count(count, x, layer.weight);
-  const ops::BatchNormOutput moments = ops::batch_moments(context, statistics);
-  pass.add_statistics(layer.statistics, mine, count, moments.mean, moments.variance);
+  const auto [group, count, moments] = normalization_of(pass, x, layer);
   const Tensor y =
       ops::batch_norm_apply(context, x.tensor, added, gamma, beta, moments, epsilon, relu);
 
   // Note [Kept values]: with a residual y cannot be made again from x alone.
   std::shared_ptr<const Value::Again> again;
   if (residual == nullptr) {
-    again = std::make_shared<Value::Again>([=, tensor = x.tensor](OpContext& c) {
+    again = std::make_shared<Value::Again>([=, moments = moments, tensor = x.tensor](OpContext& c) {
       return ops::batch_norm_apply(c, tensor, {}, gamma, beta, moments, epsilon, relu);
     });
   }
@@ -109,7 +124,7 @@ Value normalize(Pass& pass, const Value& x, const Value* residual, const Layer& 
   if (residual != nullptr && relu) behind = ops::BehindNorm::output;
   return pass.record(
       y,
-      [=, tensor = x.tensor, entry = x.entry,
+      [=, group = group, count = count, moments = moments, tensor = x.tensor, entry = x.entry,
        residual_entry = residual == nullptr ? -1 : residual->entry,
        y = residual != nullptr && relu ? y : Tensor(), &weight = layer.weight,
        &bias = layer.bias](Pass& p, const Tensor& dy) {
@@ -159,6 +174,36 @@ Value batch_norm_add_relu(Pass& pass, const Value& x, const Value& residual,
                           const Parameter& weight, const Parameter& bias,
                           const RunningStatistics& statistics, float epsilon) {
   return normalize(pass, x, &residual, {weight, bias, statistics, epsilon}, true);
+}
+
+Value batch_norm_relu_max_pool(Pass& pass, const Value& x, const Parameter& weight,
+                               const Parameter& bias, const RunningStatistics& statistics,
+                               float epsilon) {
+  const Layer layer{weight, bias, statistics, epsilon};
+  const Tensor gamma = pass.weight(weight);
+  const Tensor beta = pass.weight(bias);
+  if (!pass.training()) {
+    return pass.input(ops::batch_norm_relu_max_pool(pass.context(), x.tensor, gamma, beta,
+                                                    running_moments(pass, layer), epsilon));
+  }
+  const auto [group, count, moments] = normalization_of(pass, x, layer);
+  const Tensor y =
+      ops::batch_norm_relu_max_pool(pass.context(), x.tensor, gamma, beta, moments, epsilon);
+  return pass.record(y, [=, group = group, count = count, moments = moments, tensor = x.tensor,
+                         entry = x.entry, &weight, &bias](Pass& p, const Tensor& dy) {
+    ops::ChannelGradientSums sums = ops::batch_norm_relu_max_pool_gradient_sums(
+        p.context(), tensor, y, dy, gamma, beta, moments, epsilon);
+    p.parameter_gradient(weight, [&](const Tensor& dgamma) {
+      p.parameter_gradient(bias, [&](const Tensor& dbeta) {
+        ops::batch_norm_parameter_gradients(sums, moments, epsilon, dgamma, dbeta);
+      });
+    });
+    if (group != nullptr) sums = pool(*group, sums);
+    if (entry < 0) return;
+    p.add_gradient(
+        entry, ops::batch_norm_relu_max_pool_input_gradient(p.context(), tensor, y, dy, gamma, beta,
+                                                            moments, epsilon, sums, count));
+  });
 }
 
 }  // namespace dtrain::functions

@@ -62,7 +62,7 @@ void Pass::add_gradient(int entry, Tensor gradient) {
   if (sum.shared()) {
     sum = ops::add(context_, sum, gradient);
   } else {
-    ops::add_in_place(sum, gradient);
+    ops::add_in_place(context_, sum, gradient);
   }
 }
 

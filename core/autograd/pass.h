@@ -87,7 +87,7 @@ class Pass {
       const Tensor part =
           Tensor::empty(parameter.shape, DType::f32, context_.allocator(), parameter.name);
       write(part);
-      ops::add_in_place(in_arena, part);
+      ops::add_in_place(context_, in_arena, part);
     } else {
       write(in_arena);
     }

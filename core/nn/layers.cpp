@@ -53,6 +53,10 @@ Value BatchNorm::forward_relu(Pass& pass, const Value& x) const {
   return functions::batch_norm_relu(pass, x, weight_, bias_, statistics_, epsilon_);
 }
 
+Value BatchNorm::forward_relu_max_pool(Pass& pass, const Value& x) const {
+  return functions::batch_norm_relu_max_pool(pass, x, weight_, bias_, statistics_, epsilon_);
+}
+
 Value BatchNorm::forward_add_relu(Pass& pass, const Value& x, const Value& residual) const {
   return functions::batch_norm_add_relu(pass, x, residual, weight_, bias_, statistics_, epsilon_);
 }

@@ -47,6 +47,8 @@ class BatchNorm final : public Module {
   Value forward(Pass& pass, const Value& x) const override;
   // Followed by ReLU, in one operation.
   Value forward_relu(Pass& pass, const Value& x) const;
+  // Followed by ReLU and max pooling over windows of 2 x 2, in one operation.
+  Value forward_relu_max_pool(Pass& pass, const Value& x) const;
   // Followed by adding `residual` and ReLU, in one operation.
   Value forward_add_relu(Pass& pass, const Value& x, const Value& residual) const;
 

@@ -15,8 +15,9 @@ Tensor multiply(OpContext& context, const Tensor& a, const Tensor& b);
 // Sums x over the axes along which `shape` was broadcast to x's shape: the backward of add.
 Tensor sum_to_shape(OpContext& context, const Tensor& x, const Shape& shape);
 
-// y += x, elementwise; the same shape, layout and type (f32).
+// y += x, elementwise; the same shape, layout and type (f32). With a context on its threads.
 void add_in_place(const Tensor& y, const Tensor& x);
+void add_in_place(const OpContext& context, const Tensor& y, const Tensor& x);
 void add_in_place(std::span<float> y, std::span<const float> x);
 
 Tensor scale(OpContext& context, const Tensor& x, float factor);

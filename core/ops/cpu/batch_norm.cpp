@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "dtrain/core/ops/cpu/norm_chunks.h"
+#include "dtrain/core/ops/cpu/norm_coefficients.h"
 #include "dtrain/core/ops/cpu/operands.h"
 #include "dtrain/core/ops/cpu/scratch.h"
 #include "dtrain/core/ops/norm.h"
@@ -312,46 +313,6 @@ ChannelStatistics merge_statistics(const ChannelChunks& chunks, const Partials& 
   return merged;
 }
 
-void check_channels(const Tensor& parameter, const ChannelBlocks& blocks, std::string_view who) {
-  DTRAIN_CHECK(parameter.shape() == Shape{blocks.channels()}, "batch_norm: {} {} for {} channels",
-               who, to_string(parameter.shape()), blocks.channels());
-}
-
-double inverse_deviation(float variance, float epsilon) {
-  return 1.0 / std::sqrt(static_cast<double>(variance) + static_cast<double>(epsilon));
-}
-
-// The coefficients of moments, gamma and beta, with the memory of those that are computed.
-class Coefficients {
- public:
-  // beta may be undefined where the kernel does not read the shift; moments.mean_rest where it is
-  // zero.
-  Coefficients(const OpContext& context, const ChannelBlocks& blocks, const Tensor& gamma,
-               const Tensor& beta, const BatchNormOutput& moments, float epsilon)
-      : scale_(context, blocks.channels()), zeros_(context, blocks.channels()) {
-    check_channels(gamma, blocks, "gamma");
-    check_channels(moments.mean, blocks, "mean");
-    check_channels(moments.variance, blocks, "variance");
-    if (beta.defined()) check_channels(beta, blocks, "beta");
-    if (moments.mean_rest.defined()) check_channels(moments.mean_rest, blocks, "mean_rest");
-    const float* factor = gamma.data<float>();
-    const float* variance = moments.variance.data<float>();
-    for (std::int64_t c = 0; c < blocks.channels(); ++c) {
-      scale_.data()[c] = static_cast<float>(factor[c] * inverse_deviation(variance[c], epsilon));
-      zeros_.data()[c] = 0;
-    }
-    all_ = {moments.mean.data<float>(),
-            moments.mean_rest.defined() ? moments.mean_rest.data<float>() : zeros_.data(),
-            scale_.data(), beta.defined() ? beta.data<float>() : zeros_.data()};
-  }
-  ChannelCoefficients from(std::int64_t channel) const { return all_.from(channel); }
-
- private:
-  Scratch<float> scale_;
-  Scratch<float> zeros_;
-  ChannelCoefficients all_;
-};
-
 BatchNormOutput forward(OpContext& context, const Tensor& x, const Tensor& gamma,
                         const Tensor& beta, float epsilon, bool relu) {
   BatchNormOutput output = batch_moments(context, channel_statistics(context, x));
@@ -411,7 +372,7 @@ Tensor batch_norm_apply(OpContext& context, const Tensor& x, const Tensor& resid
                         float epsilon, bool relu) {
   if (residual.defined()) check_alike(x, residual, "batch_norm_apply");
   const ChannelChunks chunks(channel_blocks(x));
-  const Coefficients coefficients(context, chunks.blocks(), gamma, beta, moments, epsilon);
+  const NormCoefficients coefficients(context, chunks.blocks(), gamma, beta, moments, epsilon);
   const Tensor y = empty_like(context, x, "batch_norm output");
   const float* from = x.data<float>();
   const float* added = residual.defined() ? residual.data<float>() : nullptr;
@@ -435,7 +396,7 @@ ChannelGradientSums batch_norm_gradient_sums(OpContext& context, const Tensor& x
   }
   const ChannelChunks chunks(channel_blocks(x));
   const ChannelBlocks& blocks = chunks.blocks();
-  const Coefficients coefficients(context, blocks, gamma, beta, moments, epsilon);
+  const NormCoefficients coefficients(context, blocks, gamma, beta, moments, epsilon);
   const float* values = x.data<float>();
   const float* output_gradients = dy.data<float>();
   const float* outputs = by_output ? y.data<float>() : nullptr;
@@ -482,20 +443,8 @@ void batch_norm_input_gradient(OpContext& context, const Tensor& x, const Tensor
   DTRAIN_CHECK(behind != BehindNorm::output, "batch_norm_input_gradient wants g");
   const ChannelChunks chunks(channel_blocks(x));
   const ChannelBlocks& blocks = chunks.blocks();
-  const Coefficients coefficients(context, blocks, gamma, beta, moments, epsilon);
-  const std::int64_t channels = blocks.channels();
-  DTRAIN_CHECK(static_cast<std::int64_t>(sums.g.size()) == channels, "sums of {} channels for {}",
-               sums.g.size(), channels);
-  const Scratch<float> slope(context, channels);
-  const Scratch<float> offset(context, channels);
-  const double inverse_count = count == 0 ? 0 : 1.0 / static_cast<double>(count);
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const double r = inverse_deviation(moments.variance.data<float>()[c], epsilon);
-    const double factor = gamma.data<float>()[c] * r;
-    slope.data()[c] = static_cast<float>(-factor * r * r * sums.g_deviation[c] * inverse_count);
-    offset.data()[c] = static_cast<float>(-factor * sums.g[c] * inverse_count);
-  }
-  const GradientCoefficients of_gradient{slope.data(), offset.data()};
+  const NormCoefficients coefficients(context, blocks, gamma, beta, moments, epsilon);
+  const InputGradientCoefficients of_gradient(context, gamma, moments, epsilon, sums, count);
   const float* values = x.data<float>();
   const float* gradients = dy.data<float>();
   float* to = dx.data<float>();

@@ -151,6 +151,17 @@ void add_in_place(const Tensor& y, const Tensor& x) {
   add_in_place(y.values<float>(), x.values<float>());
 }
 
+void add_in_place(const OpContext& context, const Tensor& y, const Tensor& x) {
+  check_alike(y, x, "add_in_place");
+  float* to = y.data<float>();
+  const float* from = x.data<float>();
+  parallel_ranges(context, x.elements(), elements_per_thread,
+                  [=](std::int64_t first, std::int64_t last) {
+                    HWY_DYNAMIC_DISPATCH(add_in_place_kernel)
+                    (static_cast<std::size_t>(last - first), to + first, from + first);
+                  });
+}
+
 void add_in_place(std::span<float> y, std::span<const float> x) {
   DTRAIN_CHECK(y.size() == x.size(), "{} values added to {}", x.size(), y.size());
   HWY_DYNAMIC_DISPATCH(add_in_place_kernel)(y.size(), y.data(), x.data());
