@@ -64,21 +64,26 @@ def rule_weights(model):
                     p.mul_(0.25)
 
 
+def reordered(model, tensors, to_dtrain):
+    """Between PyTorch's order of axes and dtrain's."""
+    tensors = dict(tensors)
+    if isinstance(model, twins.Convnet):
+        order = twins.flatten_order(model.flattened)
+        columns = order if to_dtrain else torch.argsort(order)
+        tensors["fc1.weight"] = tensors["fc1.weight"][:, columns]
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
 def dtrain_tensors(model):
     """The model's tensors by dtrain's names, in its order of axes."""
     tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()
                if not name.endswith("num_batches_tracked")}
-    if isinstance(model, twins.Convnet):
-        tensors["fc1.weight"] = tensors["fc1.weight"][:, twins.flatten_order(model.flattened)]
-    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+    return reordered(model, tensors, to_dtrain=True)
 
 
 def load_dtrain_tensors(model, tensors):
     """Sets the model's weights to those that dtrain wrote."""
-    tensors = dict(tensors)
-    if isinstance(model, twins.Convnet):
-        order = twins.flatten_order(model.flattened)
-        tensors["fc1.weight"] = tensors["fc1.weight"][:, torch.argsort(order)]
+    tensors = reordered(model, tensors, to_dtrain=False)
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     missing = [name for name in missing if not name.endswith("num_batches_tracked")]
     if missing or unexpected:

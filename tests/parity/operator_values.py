@@ -9,7 +9,7 @@ and 99 for the gradient of y.
 import torch
 import torch.nn.functional as F
 
-from files import hashed_integers, hashed_tensor, packed, write
+from files import hashed_tensor, packed, write
 
 
 def nchw(x):
@@ -38,6 +38,9 @@ def batch_norm(x, p, o):
 
 OPERATORS = {
     "linear": lambda x, p, o: F.linear(x, p["weight"], p.get("bias")),
+    "batch_norm_add_relu": lambda x, p, o: F.relu(batch_norm(x, p, o) + p["residual"]),
+    "group_norm": on_images(lambda x, p, o: F.group_norm(x, o["groups"], p["weight"], p["bias"],
+                                                         o["epsilon"])),
     "conv2d": on_images(conv2d),
     "batch_norm": batch_norm,
     "batch_norm_relu": lambda x, p, o: F.relu(batch_norm(x, p, o)),
@@ -104,23 +107,24 @@ CASES = [
     ("avg_pool2d", {"kernel": 3, "stride": 2, "padding": 1}, [2, 10, 9, 16], {}),
     ("adaptive_avg_pool2d", {"height": 1, "width": 1}, [2, 7, 7, 64], {}),
     ("adaptive_avg_pool2d", {"height": 3, "width": 2}, [2, 7, 5, 3], {}),
+    ("batch_norm_add_relu", {"epsilon": 1e-5}, [3, 5, 4, 17],
+     {"weight": [17], "bias": [17], "residual": [3, 5, 4, 17]}),
+    ("batch_norm_add_relu", {"epsilon": 1e-5}, [2, 8, 8, 64],
+     {"weight": [64], "bias": [64], "residual": [2, 8, 8, 64]}),
+    ("group_norm", {"groups": 3, "epsilon": 1e-5}, [3, 5, 4, 18], {"weight": [18], "bias": [18]}),
+    ("group_norm", {"groups": 32, "epsilon": 1e-5}, [2, 8, 8, 64], {"weight": [64], "bias": [64]}),
     ("add", {}, [4, 6, 5], {"other": [5]}),
     ("multiply", {}, [4, 6, 5], {"other": [6, 1]}),
 ]
 
 
 def compute(op, options, x, parameters):
-    if isinstance(x, dict):  # tokens
-        x = hashed_integers(x["tokens"], 1, x["below"])
-    else:
-        x = hashed_tensor(x, 1).double().requires_grad_()
+    x = hashed_tensor(x, 1).double().requires_grad_()
     leaves = {name: hashed_tensor(shape, seed).double().requires_grad_()
               for seed, (name, shape) in enumerate(parameters.items(), 2)}
     y = OPERATORS[op](x, leaves, options)
     y.backward(hashed_tensor(y.shape, 99).double())
-    gradients = {name: packed(leaf.grad) for name, leaf in leaves.items()}
-    if x.requires_grad:
-        gradients["x"] = packed(x.grad)
+    gradients = {name: packed(leaf.grad) for name, leaf in {"x": x, **leaves}.items()}
     return {"y": packed(y), "gradients": gradients}
 
 

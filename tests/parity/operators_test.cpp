@@ -68,6 +68,17 @@ const std::map<std::string, Operator>& operators() {
          return f::batch_norm_relu(c.pass, c.x, c.parameter("weight"), c.parameter("bias"),
                                    *c.statistics, c.options.at("epsilon"));
        }},
+      {"batch_norm_add_relu",
+       [](const Call& c) {
+         return f::batch_norm_add_relu(c.pass, c.x, c.operand("residual"), c.parameter("weight"),
+                                       c.parameter("bias"), *c.statistics,
+                                       c.options.at("epsilon"));
+       }},
+      {"group_norm",
+       [](const Call& c) {
+         return f::group_norm(c.pass, c.x, c.parameter("weight"), c.parameter("bias"),
+                              c.options.at("groups"), c.options.at("epsilon"));
+       }},
       {"relu", [](const Call& c) { return f::relu(c.pass, c.x); }},
       {"gelu", [](const Call& c) { return f::gelu(c.pass, c.x); }},
       {"sigmoid", [](const Call& c) { return f::sigmoid(c.pass, c.x); }},
