@@ -40,8 +40,8 @@ Value conv2d(Pass& pass, const Value& x, const Parameter& weight, const Paramete
           p.parameter_gradient(
               *bias, [&](const Tensor& db) { ops::conv2d_backward_bias(p.context(), dy, db); });
         }
-        p.parameter_gradient(weight, [&](const Tensor& dw) {
-          ops::conv2d_backward_weight(p.context(), kept.get(p.context()), dy, dw, options);
+        p.parameter_gradient_in_place(weight, [&](const Tensor& dw, bool add) {
+          ops::conv2d_backward_weight(p.context(), kept.get(p.context()), dy, dw, options, add);
         });
         if (entry >= 0) {
           p.add_gradient(entry,

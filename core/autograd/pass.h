@@ -94,6 +94,14 @@ class Pass {
     contributed(parameter);
   }
 
+  // The same for an operator that can add: write(destination, add) adds to what the tensor holds,
+  // or writes it.
+  template <typename Write>
+  void parameter_gradient_in_place(const Parameter& parameter, Write&& write) {
+    write(gradient_view(parameter), options_.accumulate || contributions_[parameter.index] > 0);
+    contributed(parameter);
+  }
+
   // Adds a batch's statistics per channel; see Note [Running statistics]. variance is biased.
   // `pooled`: values per channel that mean and variance were taken of, `count` of them this pass's.
   void add_statistics(const RunningStatistics& statistics, std::int64_t count, std::int64_t pooled,

@@ -27,9 +27,9 @@ Tensor conv2d(OpContext& context, const Tensor& x, const Tensor& w, const Tensor
 Tensor conv2d_backward_input(OpContext& context, const Tensor& dy, const Tensor& w,
                              const Shape& x_shape, Layout x_layout, const Conv2dOptions& options);
 
-// Writes dw: [O, I / groups, KH, KW].
+// Writes dw: [O, I / groups, KH, KW]; under `add` adds to it.
 void conv2d_backward_weight(OpContext& context, const Tensor& x, const Tensor& dy, const Tensor& dw,
-                            const Conv2dOptions& options);
+                            const Conv2dOptions& options, bool add = false);
 
 // Writes db: [O], sums of dy over all but the channels.
 void conv2d_backward_bias(OpContext& context, const Tensor& dy, const Tensor& db);

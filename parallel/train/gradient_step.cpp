@@ -46,6 +46,9 @@ GradientReport GradientStep::run(const ParameterArena& weights, const StepPositi
   report.metrics.resize(reducer_.range().size());
   report.used.resize(weights.layout().parameters().size());
   reducer_.begin_step();
+  // Weights are used once per lane otherwise, and copies of them would only cost memory.
+  const bool cache_weights = plan_.accumulate > 1 || reducer_.waves() > 1;
+  if (cache_weights) lanes_.begin_step_with_cached_weights();
   for (int wave = 0; wave < reducer_.waves(); ++wave) {
     const VirtualRange range = reducer_.wave_range(wave);
     lanes_.run(static_cast<int>(range.size()), [&](int lane, OpContext& context) {
@@ -54,6 +57,7 @@ GradientReport GradientStep::run(const ParameterArena& weights, const StepPositi
     });
     reducer_.end_wave(wave, lanes_.pool());
   }
+  if (cache_weights) lanes_.end_step_with_cached_weights();
   reducer_.wait();
   return report;
 }

@@ -29,6 +29,15 @@ void Lanes::run(int count, const std::function<void(int, OpContext&)>& body) {
   });
 }
 
+void Lanes::begin_step_with_cached_weights() {
+  weights_.begin_step();
+  for (const auto& lane : lanes_) use_weight_cache(lane->context, &weights_);
+}
+
+void Lanes::end_step_with_cached_weights() {
+  for (const auto& lane : lanes_) use_weight_cache(lane->context, nullptr);
+}
+
 void Lanes::release_cached() {
   for (const auto& lane : lanes_) lane->allocator.release_cached();
 }

@@ -10,6 +10,7 @@
 #include "dtrain/core/base/thread_pool.h"
 #include "dtrain/core/device/allocator.h"
 #include "dtrain/core/ops/context.h"
+#include "dtrain/core/ops/weight_cache.h"
 
 namespace dtrain {
 
@@ -23,6 +24,9 @@ class Lanes {
   void run(int count, const std::function<void(int lane, OpContext& context)>& body);
   // All cores of the process, for loops over an arena.
   ThreadPool& pool() { return pool_; }
+  // Between the two, weights are packed once for all lanes: see WeightCache.
+  void begin_step_with_cached_weights();
+  void end_step_with_cached_weights();
   // Gives the memory back that no tensor uses.
   void release_cached();
   // Peak bytes of all lanes' tensors.
@@ -34,6 +38,8 @@ class Lanes {
     Allocator allocator;
     OpContext context;
   };
+  Allocator packed_weights_{"packed weights"};
+  WeightCache weights_{packed_weights_};
   std::vector<std::unique_ptr<Lane>> lanes_;
   ThreadPool pool_;
 };

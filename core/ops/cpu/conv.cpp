@@ -6,6 +6,8 @@
 #include "dtrain/core/ops/cpu/channel_sums.h"
 #include "dtrain/core/ops/cpu/dnnl_version.h"
 #include "dtrain/core/ops/cpu/library.h"
+#include "dtrain/core/ops/cpu/operands.h"
+#include "dtrain/core/ops/elementwise.h"
 
 namespace dtrain::ops {
 
@@ -234,7 +236,7 @@ Plan forward_plan(const OpContext::Library& library, const Sizes& sizes, Layout 
   const auto& [d, description] = described;
   std::vector<Plan::Operand> inputs{
       {DNNL_ARG_SRC, given_x(sizes, d.x, way, x), d.x},
-      {DNNL_ARG_WEIGHTS, weights_desc(sizes, true), description.weights_desc()}};
+      {DNNL_ARG_WEIGHTS, weights_desc(sizes, true), description.weights_desc(), true}};
   if (bias) inputs.push_back({DNNL_ARG_BIAS, d.bias, d.bias});
   return {library.engine,
           dnnl::convolution_forward(description),
@@ -257,7 +259,7 @@ Plan backward_input_plan(const OpContext::Library& library, const Sizes& sizes, 
   return {library.engine,
           dnnl::convolution_backward_data(description),
           {{DNNL_ARG_DIFF_DST, given_y(sizes, d.y, way, y), d.y},
-           {DNNL_ARG_WEIGHTS, weights_desc(sizes, true), description.weights_desc()}},
+           {DNNL_ARG_WEIGHTS, weights_desc(sizes, true), description.weights_desc(), true}},
           {DNNL_ARG_DIFF_SRC, given_x(sizes, d.x, way, x), d.x},
           description.scratchpad_desc()};
 }
@@ -336,11 +338,11 @@ Tensor conv2d_backward_input(OpContext& context, const Tensor& dy, const Tensor&
 }
 
 void conv2d_backward_weight(OpContext& context, const Tensor& x, const Tensor& dy, const Tensor& dw,
-                            const Conv2dOptions& options) {
+                            const Conv2dOptions& options, bool add) {
   const Sizes sizes = sizes_of(x.shape(), dw.shape(), options);
   check_output_gradient(dy, sizes, "conv2d_backward_weight");
   if (dy.elements() == 0) {
-    std::ranges::fill(dw.values<float>(), 0.0f);
+    if (!add) std::ranges::fill(dw.values<float>(), 0.0f);
     return;
   }
   OpContext::Library& library = context.library();
@@ -348,7 +350,13 @@ void conv2d_backward_weight(OpContext& context, const Tensor& x, const Tensor& d
       context, key_of(Operation::conv2d_backward_weight, sizes, x.layout(), dy.layout(), false),
       "conv2d_backward_weight",
       [&] { return backward_weight_plan(library, sizes, x.layout(), dy.layout()); });
-  plan.run(context, {x.data<float>(), dy.data<float>()}, dw.data<float>());
+  if (add && !plan.can_add()) {
+    const Tensor part = empty_like(context, dw, "conv2d weight gradient");
+    plan.run(context, {x.data<float>(), dy.data<float>()}, part.data<float>());
+    add_in_place(context, dw, part);
+    return;
+  }
+  plan.run(context, {x.data<float>(), dy.data<float>()}, dw.data<float>(), add);
 }
 
 void conv2d_backward_bias(OpContext& context, const Tensor& dy, const Tensor& db) {

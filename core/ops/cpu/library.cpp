@@ -28,8 +28,14 @@ Step::Step(const dnnl::engine& engine, const dnnl::primitive& primitive,
 }
 
 Step Step::reorder(const dnnl::engine& engine, const dnnl::memory::desc& from,
-                   const dnnl::memory::desc& to) {
-  const dnnl::reorder::primitive_desc description(engine, from, engine, to, user_scratchpad());
+                   const dnnl::memory::desc& to, bool add) {
+  dnnl::primitive_attr attributes = user_scratchpad();
+  if (add) {
+    dnnl::post_ops sum;
+    sum.append_sum(1);
+    attributes.set_post_ops(sum);
+  }
+  const dnnl::reorder::primitive_desc description(engine, from, engine, to, attributes);
   return {engine,
           dnnl::reorder(description),
           {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}},
@@ -62,15 +68,19 @@ Plan::Plan(const dnnl::engine& engine, const dnnl::primitive& primitive,
   for (const Operand& input : inputs) {
     std::optional<Packing>& pack = pack_.emplace_back();
     if (input.given != input.wanted) {
-      pack = Packing{input.wanted.get_size(), Step::reorder(engine, input.given, input.wanted)};
+      pack = Packing{input.wanted.get_size(), Step::reorder(engine, input.given, input.wanted),
+                     input.wanted, input.weights};
     }
   }
   if (output.given != output.wanted) {
     unpack_ = Packing{output.wanted.get_size(), Step::reorder(engine, output.wanted, output.given)};
+    add_ = Step::reorder(engine, output.wanted, output.given, true);
   }
 }
 
-void Plan::run(OpContext& context, std::initializer_list<const void*> inputs, void* output) {
+void Plan::run(OpContext& context, std::initializer_list<const void*> inputs, void* output,
+               bool add) {
+  DTRAIN_CHECK(!add || can_add(), "a plan that cannot add");
   DTRAIN_CHECK(inputs.size() == pack_.size() && inputs.size() <= 3, "{} of {} inputs",
                inputs.size(), pack_.size());
   std::array<MemoryBlock, 4> packed;
@@ -79,7 +89,12 @@ void Plan::run(OpContext& context, std::initializer_list<const void*> inputs, vo
   for (const void* input : inputs) {
     // oneDNN takes addresses of what it only reads without const.
     address[i] = const_cast<void*>(input);
-    if (pack_[i]) {
+    WeightCache::Impl* const cache = context.library().weights;
+    if (pack_[i] && pack_[i]->weights && cache != nullptr) {
+      address[i] = const_cast<void*>(cache->packed(input, pack_[i]->order, [&](void* to) {
+        pack_[i]->step.run(context, {const_cast<void*>(input), to});
+      }));
+    } else if (pack_[i]) {
       packed[i] = context.allocator().allocate(pack_[i]->bytes, "packed operand");
       pack_[i]->step.run(context, {address[i], packed[i].data()});
       address[i] = packed[i].data();
@@ -96,7 +111,7 @@ void Plan::run(OpContext& context, std::initializer_list<const void*> inputs, vo
   } else {
     step_.run(context, {address[0], address[1], address[2], target});
   }
-  if (unpack_) unpack_->step.run(context, {target, output});
+  if (unpack_) (add ? *add_ : unpack_->step).run(context, {target, output});
 }
 
 std::size_t PlanKeyHash::operator()(const PlanKey& key) const {

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <list>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +20,7 @@
 #include <dnnl.hpp>
 
 #include "dtrain/core/ops/context.h"
+#include "dtrain/core/ops/weight_cache.h"
 
 namespace dtrain::ops {
 
@@ -33,9 +37,9 @@ class Step {
   // Throws dnnl::error.
   Step(const dnnl::engine& engine, const dnnl::primitive& primitive,
        const std::vector<Argument>& arguments, const dnnl::memory::desc& scratchpad);
-  // A copy of memory from one order to another.
+  // A copy of memory from one order to another; under `add` added to what is there.
   static Step reorder(const dnnl::engine& engine, const dnnl::memory::desc& from,
-                      const dnnl::memory::desc& to);
+                      const dnnl::memory::desc& to, bool add = false);
 
   // `data`: an address for each argument, in the order of the constructor.
   void run(OpContext& context, std::initializer_list<void*> data);
@@ -56,22 +60,29 @@ class Plan {
     int name;                   // DNNL_ARG_...
     dnnl::memory::desc given;   // as the caller has it
     dnnl::memory::desc wanted;  // as the primitive takes it
+    bool weights = false;       // may come from the context's WeightCache
   };
   // `output` is written, `inputs` are read.
   Plan(const dnnl::engine& engine, const dnnl::primitive& primitive,
        const std::vector<Operand>& inputs, const Operand& output,
        const dnnl::memory::desc& scratchpad);
 
-  // `inputs` in the order of the constructor; at most 3.
-  void run(OpContext& context, std::initializer_list<const void*> inputs, void* output);
+  // `inputs` in the order of the constructor; at most 3. Under `add` the result is added to the
+  // output, on its way into the caller's order.
+  void run(OpContext& context, std::initializer_list<const void*> inputs, void* output,
+           bool add = false);
+  bool can_add() const { return add_.has_value(); }
 
  private:
   struct Packing {
     std::size_t bytes;
     Step step;
+    dnnl::memory::desc order = {};  // what the step makes
+    bool weights = false;
   };
   std::vector<std::optional<Packing>> pack_;
   std::optional<Packing> unpack_;
+  std::optional<Step> add_;  // instead of unpack_'s, adding
   Step step_;
 };
 
@@ -94,6 +105,29 @@ enum class Operation : std::int64_t {
 
 namespace dtrain {
 
+struct WeightCache::Impl {
+ public:
+  explicit Impl(Allocator& allocator) : allocator_(allocator) {}
+  void begin_step();
+  // The weights at `source` in another memory order; `pack` makes them where no lane has in this
+  // step.
+  const void* packed(const void* source, const dnnl::memory::desc& order,
+                     const std::function<void(void*)>& pack);
+
+ private:
+  struct Entry {
+    dnnl::memory::desc order;
+    MemoryBlock memory;
+    std::uint64_t ready_in = 0;  // the step that it was packed in
+    bool busy = false;           // a lane is packing it
+  };
+  Allocator& allocator_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t step_ = 1;
+  std::unordered_map<const void*, std::list<Entry>> entries_;  // by the address of the weights
+};
+
 struct OpContext::Library {
   explicit Library(Convolution convolution_)
       : engine(dnnl::engine::kind::cpu, 0), stream(engine), convolution(convolution_) {}
@@ -106,6 +140,7 @@ struct OpContext::Library {
   dnnl::engine engine;
   dnnl::stream stream;
   const Convolution convolution;
+  WeightCache::Impl* weights = nullptr;  // see use_weight_cache
   std::unordered_map<ops::PlanKey, ops::Plan, ops::PlanKeyHash> plans;
 };
 

@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include "dtrain/core/ops/elementwise.h"
+#include "dtrain/core/ops/weight_cache.h"
 #include "dtrain/tests/reference/conv.h"
 #include "dtrain/tests/reference/finite_difference.h"
 
@@ -221,6 +222,71 @@ TEST_F(ConvTest, ATeamAgreesWithTheReferenceAndWithItself) {
     }
   }
   context_.bind_to_this_thread();
+}
+
+// Adding is writing and adding afterwards, to the bit.
+TEST_F(ConvTest, WeightGradientsAreAddedToWhatIsThere) {
+  for (const ConvSizes& s : cases) {
+    SCOPED_TRACE(name_of(s));
+    const Tensor x = tensor_of(normal_values(x_shape(s).elements(), 1), x_shape(s));
+    const Tensor dy = tensor_of(normal_values(y_shape(s).elements(), 2), y_shape(s));
+    const Tensor before = tensor_of(normal_values(w_shape(s).elements(), 3), w_shape(s));
+    const Tensor part = unwritten(w_shape(s));
+    ops::conv2d_backward_weight(context_, x, dy, part, options_of(s));
+    const Tensor expected = tensor_of(values_of(before), w_shape(s));
+    ops::add_in_place(expected, part);
+    ops::conv2d_backward_weight(context_, x, dy, before, options_of(s), true);
+    EXPECT_EQ(values_of(before), values_of(expected));
+  }
+}
+
+// Packed once per step, for all contexts; new weights count from the next step on.
+TEST_F(ConvTest, WeightsComeFromTheCache) {
+  const ConvSizes s{.n = 2, .h = 8, .w = 8, .i = 64, .o = 64, .kh = 3, .kw = 3, .padding = 1};
+  const Tensor x = tensor_of(normal_values(x_shape(s).elements(), 1), x_shape(s));
+  const Tensor w = tensor_of(normal_values(w_shape(s).elements(), 2), w_shape(s));
+  const auto both = [&](OpContext& context) {
+    const Tensor y = ops::conv2d(context, x, w, {}, options_of(s));
+    Bytes bytes;
+    append_bytes(bytes, y);
+    append_bytes(bytes,
+                 ops::conv2d_backward_input(context, y, w, x.shape(), Layout{}, options_of(s)));
+    return bytes;
+  };
+  const Bytes first = both(context_);
+  Allocator packed("packed");
+  WeightCache cache(packed);
+  cache.begin_step();
+  std::vector<Bytes> results(3);
+  {
+    std::vector<std::jthread> lanes;
+    for (Bytes& result : results) {
+      lanes.emplace_back([&] {
+        OpContext lane(allocator_, 1);
+        lane.bind_to_this_thread();
+        use_weight_cache(lane, &cache);
+        for (int i = 0; i < 3; ++i) result = both(lane);
+      });
+    }
+  }
+  for (const Bytes& result : results) EXPECT_TRUE(result == first);
+  const auto in_use = packed.stats().allocated;
+  if (ops::conv2d_output_layout(x.shape(), w.shape(), options_of(s)) != Layout{}) {
+    EXPECT_GE(in_use, w.bytes());  // else the kernels take plain weights
+  }
+  EXPECT_LE(in_use, 2 * w.bytes());
+
+  use_weight_cache(context_, &cache);
+  for (float& value : w.values<float>()) value *= 2;
+  if (in_use > 0) {
+    EXPECT_TRUE(both(context_) == first) << "weights must not change within a step";
+  }
+  cache.begin_step();
+  const Bytes doubled = both(context_);
+  EXPECT_EQ(packed.stats().allocated, in_use);
+  use_weight_cache(context_, nullptr);
+  EXPECT_TRUE(doubled == both(context_));
+  EXPECT_FALSE(doubled == first);
 }
 
 double rms_error(const std::vector<double>& a, const std::vector<double>& b) {
