@@ -71,8 +71,7 @@ const std::map<std::string, Operator>& operators() {
       {"batch_norm_add_relu",
        [](const Call& c) {
          return f::batch_norm_add_relu(c.pass, c.x, c.operand("residual"), c.parameter("weight"),
-                                       c.parameter("bias"), *c.statistics,
-                                       c.options.at("epsilon"));
+                                       c.parameter("bias"), *c.statistics, c.options.at("epsilon"));
        }},
       {"group_norm",
        [](const Call& c) {
