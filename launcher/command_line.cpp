@@ -22,6 +22,7 @@ const char* const overview =
   dtrain [run] CONFIG [KEY=VALUE ...]     train
   dtrain check CONFIG [KEY=VALUE ...]     validate and plan; run nothing
   dtrain eval CONFIG [KEY=VALUE ...]      evaluate trained weights
+  dtrain sample CONFIG --prompt TEXT      write text from a trained gpt
   dtrain launch -- PROGRAM [ARGUMENTS]    start any program as ranks
   dtrain version                          version, libraries, instruction set
   dtrain help config                      all keys of a recipe
@@ -32,7 +33,7 @@ const std::map<std::string, Command>& command_words() {
   static const std::map<std::string, Command> words = {
       {"run", Command::run},         {"check", Command::check},   {"eval", Command::evaluate},
       {"version", Command::version}, {"launch", Command::launch}, {"help", Command::help},
-      {"rank", Command::rank}};
+      {"rank", Command::rank},       {"sample", Command::sample}};
   return words;
 }
 
@@ -61,6 +62,7 @@ class CommandParser {
 
  private:
   void add_run_options();
+  void add_sample_options();
   [[noreturn]] void fail_on_unknown(const std::string& argument) const;
   void check_values() const;
   void take_positionals();
@@ -75,6 +77,8 @@ class CommandParser {
 
 CommandParser::CommandParser(Command command) {
   line_.command = command;
+  line_.prompt = "\n";
+  line_.tokens = 256;
   app_.allow_extras();
   app_.get_formatter()->column_width(28);
   // Refused by check_values(), in words that say what to do.
@@ -114,6 +118,12 @@ CommandParser::CommandParser(Command command) {
                       "run folder, checkpoint or safetensors file (default: the output folder)")
           ->type_name("PATH");
       break;
+    case Command::sample:
+      app_.name("dtrain sample");
+      app_.description(
+          "Writes text from a trained gpt: the prompt, and what the model adds to it.");
+      add_sample_options();
+      break;
     case Command::launch:
       app_.name("dtrain launch");
       app_.description(
@@ -136,6 +146,29 @@ void CommandParser::add_run_options() {
                   "times to start again from the newest checkpoint after a failure")
       ->type_name("N")
       ->check(CLI::Range(0, 1000000));
+}
+
+void CommandParser::add_sample_options() {
+  app_.add_option("--weights", line_.weights,
+                  "run folder, checkpoint or safetensors file (default: the output folder, then "
+                  "init.from)")
+      ->type_name("PATH");
+  app_.add_option("--prompt", line_.prompt,
+                  "text to begin with; for a vocabulary above 256, numbers of tokens (default: an "
+                  "empty line)")
+      ->type_name("TEXT");
+  app_.add_option("--tokens", line_.tokens, "tokens to add (default 256)")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  app_.add_option("--temperature", line_.sampling.temperature,
+                  "below 1 likelier, above 1 more varied, 0 the likeliest always (default 1)")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1e6));
+  app_.add_option("--top-k", line_.sampling.top_k, "draw from the K likeliest tokens; 0: from all")
+      ->type_name("K")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31));
+  app_.add_option("--seed", line_.sampling.seed, "another seed draws other text (default 0)")
+      ->type_name("N");
 }
 
 std::size_t CommandParser::leading_options(const std::vector<std::string>& arguments) const {

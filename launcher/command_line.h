@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dtrain/launcher/supervisor.h"
+#include "dtrain/models/sampling.h"
 
 namespace dtrain {
 
@@ -15,6 +16,7 @@ enum class Command : std::uint8_t {
   run,
   check,
   evaluate,
+  sample,
   version,
   launch,
   help,
@@ -33,7 +35,10 @@ struct CommandLine {
   std::string log_dir;
   int max_restarts = 0;
   ShownRanks shown = ShownRanks::all;
-  std::string weights;               // of eval; empty: the newest checkpoint of the output folder
+  std::string weights;      // of eval and sample; empty: the newest checkpoint of the output folder
+  std::string prompt;       // of sample
+  std::int64_t tokens = 0;  // of sample: to write behind the prompt
+  SamplingOptions sampling;
   std::vector<std::string> program;  // of launch
   std::string help;                  // text to print
 };

@@ -9,6 +9,7 @@ namespace dtrain {
 
 int run_command(const CommandLine& line, const Registry& registry);       // run.cpp
 int evaluate_command(const CommandLine& line, const Registry& registry);  // run.cpp
+int sample_command(const CommandLine& line, const Registry& registry);    // sample.cpp
 int check_command(const CommandLine& line, const Registry& registry);     // check.cpp
 int launch_command(const CommandLine& line);                              // launch.cpp
 int version_command();                                                    // version.cpp

@@ -51,6 +51,8 @@ int run(const CommandLine& line, const Registry& registry) {
       return check_command(line, registry);
     case Command::evaluate:
       return evaluate_command(line, registry);
+    case Command::sample:
+      return sample_command(line, registry);
     case Command::version:
       return version_command();
     case Command::launch:

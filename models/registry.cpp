@@ -1,6 +1,7 @@
 #include "dtrain/models/registry.h"
 
 #include "dtrain/models/convnet.h"
+#include "dtrain/models/gpt.h"
 #include "dtrain/models/mlp.h"
 #include "dtrain/models/resnet.h"
 
@@ -44,6 +45,9 @@ void register_builtin_models(ModelRegistry& models) {
                               });
   models.add<config::Resnet>("resnet", [](const config::Resnet& options, const ModelInput& input) {
     return std::make_unique<Resnet>(options, input);
+  });
+  models.add<config::Gpt>("gpt", [](const config::Gpt& options, const ModelInput& input) {
+    return std::make_unique<Gpt>(options, input);
   });
 }
 

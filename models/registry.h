@@ -50,7 +50,7 @@ class ModelRegistry {
   std::map<std::string, Kind> kinds_;
 };
 
-// mlp, convnet, resnet.
+// mlp, convnet, resnet, gpt.
 void register_builtin_models(ModelRegistry& models);
 
 }  // namespace dtrain

@@ -80,7 +80,7 @@ Value ResidualBlock::forward(Pass& pass, const Value& x) const {
 }
 
 Resnet::Resnet(const config::Resnet& options, const ModelInput& input) {
-  if (input.shape.rank() != 3) {
+  if (input.shape.rank() != 3 || input.dtype != DType::f32) {
     throw ConfigError(
         fmt::format("model.name: resnet wants images [height, width, channels], but the data's "
                     "samples are {}: use model mlp, or image data",

@@ -9,23 +9,24 @@
 
 namespace dtrain::functions {
 
-Value linear(Pass& pass, const Value& x, const Parameter& weight, const Parameter* bias) {
+Value linear(Pass& pass, const Value& x, const Parameter& weight, const Parameter* bias,
+             ops::WeightOrder order) {
   const Tensor w = pass.weight(weight);
   const Tensor b = bias != nullptr ? pass.weight(*bias) : Tensor();
-  return pass.record(ops::linear(pass.context(), x.tensor, w, b),
-                     [x, w, &weight, bias](Pass& p, const Tensor& dy) {
-                       if (bias != nullptr) {
-                         p.parameter_gradient(*bias, [&](const Tensor& db) {
-                           ops::linear_backward_bias(p.context(), dy, db);
-                         });
-                       }
-                       p.parameter_gradient(weight, [&](const Tensor& dw) {
-                         ops::linear_backward_weight(p.context(), x.tensor, dy, dw);
-                       });
-                       if (x.needs_gradient()) {
-                         p.add_gradient(x.entry, ops::linear_backward_input(p.context(), dy, w));
-                       }
-                     });
+  return pass.record(
+      ops::linear(pass.context(), x.tensor, w, b, order),
+      [x, w, &weight, bias, order](Pass& p, const Tensor& dy) {
+        if (bias != nullptr) {
+          p.parameter_gradient(
+              *bias, [&](const Tensor& db) { ops::linear_backward_bias(p.context(), dy, db); });
+        }
+        p.parameter_gradient_in_place(weight, [&](const Tensor& dw, bool adds) {
+          ops::linear_backward_weight(p.context(), x.tensor, dy, dw, order, adds);
+        });
+        if (x.needs_gradient()) {
+          p.add_gradient(x.entry, ops::linear_backward_input(p.context(), dy, w, order));
+        }
+      });
 }
 
 Value conv2d(Pass& pass, const Value& x, const Parameter& weight, const Parameter* bias,

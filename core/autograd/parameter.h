@@ -19,7 +19,8 @@ enum class InitScheme : std::uint8_t {
   kaiming_normal,
   kaiming_normal_fan_out,
   xavier_uniform,
-  xavier_normal
+  xavier_normal,
+  normal  // of mean 0 and the parameter's `deviation`
 };
 
 struct Parameter {
@@ -27,6 +28,7 @@ struct Parameter {
   Shape shape;
   InitScheme init = InitScheme::uniform_fan_in;
   std::int64_t fan_in = 0;    // of a bias too: that of its layer
+  float deviation = 0.02F;    // of InitScheme::normal
   bool norm_or_bias = false;  // left out of weight decay under `decay_norm_and_bias: false`
   int index = -1;             // in arena order
   std::int64_t offset = -1;   // elements from the start of the arena

@@ -66,6 +66,11 @@ void Pass::add_gradient(int entry, Tensor gradient) {
   }
 }
 
+Tensor Pass::take_gradient(int entry) {
+  if (entry < 0 || tape_[entry].gradient.shared()) return {};
+  return std::exchange(tape_[entry].gradient, Tensor());
+}
+
 void Pass::contributed(const Parameter& parameter) {
   DTRAIN_CHECK(uses_[parameter.index] > 0, "{}: more gradients than uses", parameter.name);
   ++contributions_[parameter.index];

@@ -102,6 +102,10 @@ class Pass {
     contributed(parameter);
   }
 
+  // The gradient that the entry's value has so far, for an operator that adds to it in place and
+  // then gives it back to add_gradient. Undefined if there is none, or somebody else holds it.
+  Tensor take_gradient(int entry);
+
   // Adds a batch's statistics per channel; see Note [Running statistics]. variance is biased.
   // `pooled`: values per channel that mean and variance were taken of, `count` of them this pass's.
   void add_statistics(const RunningStatistics& statistics, std::int64_t count, std::int64_t pooled,

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,15 +31,21 @@
 
 namespace dtrain {
 
-// A copy of everything that a checkpoint holds; owns its bytes, so that training goes on while it
-// is written.
+// A copy of everything that a checkpoint holds; owns its bytes, unless they are borrowed, so that
+// training goes on while it is written.
 struct CheckpointSnapshot {
   struct OwnedTensor {
     std::string name;
     DType dtype = DType::f32;
     Shape shape;
     std::vector<std::byte> bytes;
+    std::span<const std::byte> borrowed = {};  // instead of own bytes
+    std::span<const std::byte> contents() const { return borrowed.empty() ? bytes : borrowed; }
 
+    // Refers to bytes that stay as they are until the save is written (CheckpointWriter::wait): a
+    // last checkpoint, behind which nothing changes any more, takes no memory.
+    void borrow(std::string_view new_name, DType new_dtype, const Shape& new_shape,
+                std::span<const std::byte> new_bytes);
     // Copies into the buffer that the tensor has, where it is large enough.
     void assign(std::string_view new_name, DType new_dtype, const Shape& new_shape,
                 std::span<const std::byte> new_bytes);
@@ -133,17 +140,21 @@ struct TensorTarget {
   std::span<std::byte> bytes;
 };
 
-// Loads named tensors in place. A prefix that all names of the file share ("module.") is stripped,
-// with one notice, where that makes more of them match. F16 and BF16 are widened to an f32 target.
-// Throws CheckpointError that counts missing, unexpected and misshaped names, before any target
-// changes; with strict = false loads what matches and lists what does not; nothing matched is
-// always an error. Returns the number loaded.
+// Says which target a file's tensor stands for by its name; "" for one that is to be left out.
+using TensorNaming = std::function<std::string(std::string_view name)>;
+
+// Loads named tensors in place, under the names that `naming` gives them, if any. Several names of
+// one target (tied weights) must hold the same bytes. A prefix that all names of the file share
+// ("module.") is stripped, with one notice, where that makes more of them match. F16 and BF16 are
+// widened to an f32 target. Throws CheckpointError that counts missing, unexpected and misshaped
+// names, before any target changes; with strict = false loads what matches and lists what does not;
+// nothing matched is always an error. Returns the number loaded.
 int load_tensors(const std::filesystem::path& safetensors, std::span<const TensorTarget> targets,
-                 bool strict);
+                 bool strict, const TensorNaming& naming = nullptr);
 
 // Throws what load_tensors would, from the file's header alone; `bytes` of the targets are not
 // looked at.
 void check_tensors(const std::filesystem::path& safetensors, std::span<const TensorTarget> targets,
-                   bool strict);
+                   bool strict, const TensorNaming& naming = nullptr);
 
 }  // namespace dtrain

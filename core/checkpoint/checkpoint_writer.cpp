@@ -98,7 +98,7 @@ std::vector<NamedTensor> named(const std::vector<CheckpointSnapshot::OwnedTensor
   std::vector<NamedTensor> views;
   views.reserve(tensors.size());
   for (const auto& tensor : tensors) {
-    views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+    views.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.contents()});
   }
   return views;
 }
@@ -112,7 +112,7 @@ FileDigest write_text(const fs::path& path, std::string_view text) {
 std::uint64_t tensor_bytes(const CheckpointSnapshot& snapshot) {
   std::uint64_t bytes = 0;
   for (const auto* tensors : {&snapshot.model, &snapshot.optimizer, &snapshot.average}) {
-    for (const auto& tensor : *tensors) bytes += tensor.bytes.size();
+    for (const auto& tensor : *tensors) bytes += tensor.contents().size();
   }
   return bytes;
 }
@@ -150,6 +150,17 @@ void CheckpointSnapshot::OwnedTensor::assign(std::string_view new_name, DType ne
   dtype = new_dtype;
   shape = new_shape;
   bytes.assign(new_bytes.begin(), new_bytes.end());
+  borrowed = {};
+}
+
+void CheckpointSnapshot::OwnedTensor::borrow(std::string_view new_name, DType new_dtype,
+                                             const Shape& new_shape,
+                                             std::span<const std::byte> new_bytes) {
+  name = new_name;
+  dtype = new_dtype;
+  shape = new_shape;
+  bytes = {};
+  borrowed = new_bytes;
 }
 
 struct CheckpointWriter::Impl {

@@ -41,34 +41,49 @@ class NameList {
   std::string text_;
 };
 
-std::size_t count_matches(const SafetensorsFile& file, const TargetsByName& targets,
+// A tensor of the file, and what it is called here.
+struct NamedEntry {
+  const TensorEntry* entry;
+  std::string name;
+};
+
+// Those that `naming` does not leave out.
+std::vector<NamedEntry> named_entries(const SafetensorsFile& file, const TensorNaming& naming) {
+  std::vector<NamedEntry> entries;
+  for (const TensorEntry& entry : file.entries()) {
+    std::string name = naming ? naming(entry.name) : entry.name;
+    if (!naming || !name.empty()) entries.push_back({&entry, std::move(name)});
+  }
+  return entries;
+}
+
+std::size_t count_matches(std::span<const NamedEntry> entries, const TargetsByName& targets,
                           std::size_t stripped) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(file.entries(), [&](const TensorEntry& entry) {
-        return targets.contains(std::string_view(entry.name).substr(stripped));
-      }));
+  return static_cast<std::size_t>(std::ranges::count_if(entries, [&](const NamedEntry& entry) {
+    return targets.contains(std::string_view(entry.name).substr(stripped));
+  }));
 }
 
 // The part of the names, up to a dot and shared by all of the file, without which most of them
 // match; empty where the names match as they are at least as well. Wrappers of a model put such
 // parts before the names.
-std::string_view foreign_prefix(const SafetensorsFile& file, const TargetsByName& targets) {
-  if (file.entries().empty()) return "";
-  std::string_view common = file.entries().front().name;
-  for (const TensorEntry& entry : file.entries()) {
+std::string foreign_prefix(std::span<const NamedEntry> entries, const TargetsByName& targets) {
+  if (entries.empty()) return "";
+  std::string_view common = entries.front().name;
+  for (const NamedEntry& entry : entries) {
     const auto [end, other] = std::ranges::mismatch(common, entry.name);
     common = common.substr(0, static_cast<std::size_t>(end - common.begin()));
   }
   std::string_view best;
-  std::size_t best_matches = count_matches(file, targets, 0);
+  std::size_t best_matches = count_matches(entries, targets, 0);
   for (std::size_t dot = common.find('.'); dot != common.npos; dot = common.find('.', dot + 1)) {
-    const std::size_t matches = count_matches(file, targets, dot + 1);
+    const std::size_t matches = count_matches(entries, targets, dot + 1);
     if (matches > best_matches) {
       best = common.substr(0, dot + 1);
       best_matches = matches;
     }
   }
-  return best;
+  return std::string(best);
 }
 
 bool can_widen(DType from, DType to) {
@@ -107,24 +122,36 @@ struct Match {
 // What of a file goes where.
 struct Matches {
   std::vector<Match> list;
-  std::string_view prefix;  // of the file's names, left out
-  std::string differences;  // empty if every name of either side has its match
+  std::vector<Match> again;  // other names of the same targets
+  std::string prefix;        // of the file's names, left out
+  std::string differences;   // empty if every name of either side has its match
 };
 
 // Throws as load_tensors does.
-Matches match(const SafetensorsFile& file, std::span<const TensorTarget> targets, bool strict) {
+Matches match(const SafetensorsFile& file, std::span<const TensorTarget> targets, bool strict,
+              const TensorNaming& naming) {
   TargetsByName by_name;
   for (const TensorTarget& target : targets) {
     DTRAIN_CHECK(by_name.emplace(target.name, &target).second, "two targets are named {}",
                  target.name);
   }
   Matches matches;
-  matches.prefix = foreign_prefix(file, by_name);
+  const std::vector<NamedEntry> entries = named_entries(file, naming);
+  matches.prefix = foreign_prefix(entries, by_name);
   NameList unexpected, misshaped, missing;
-  for (const TensorEntry& entry : file.entries()) {
-    const auto found = by_name.find(std::string_view(entry.name).substr(matches.prefix.size()));
+  for (const auto& [from, name] : entries) {
+    const TensorEntry& entry = *from;
+    const std::string_view own = std::string_view(name).substr(matches.prefix.size());
+    const auto found = by_name.find(own);
     if (found == by_name.end()) {
-      unexpected.add(quoted_tensor_name(entry.name));
+      const auto first = std::ranges::find_if(
+          matches.list, [&](const Match& other) { return other.target->name == own; });
+      if (first != matches.list.end() && entry.dtype == first->entry->dtype &&
+          entry.shape == first->entry->shape) {
+        matches.again.push_back({&entry, first->target});
+      } else {
+        unexpected.add(quoted_tensor_name(entry.name));
+      }
       continue;
     }
     const TensorTarget& target = *found->second;
@@ -157,9 +184,28 @@ Matches match(const SafetensorsFile& file, std::span<const TensorTarget> targets
   return matches;
 }
 
+// Tied weights that a file holds twice must be equal.
+void check_repeated(const SafetensorsFile& file, const Matches& matches) {
+  for (const Match& other : matches.again) {
+    const TensorEntry& first = *std::ranges::find_if(matches.list, [&](const Match& match) {
+                                  return match.target == other.target;
+                                })->entry;
+    std::vector<std::byte> a(first.end - first.begin), b(other.entry->end - other.entry->begin);
+    file.read(first, a);
+    file.read(*other.entry, b);
+    if (a != b) {
+      throw CheckpointError(
+          file.path().string(),
+          fmt::format("tensors {} and {} differ, but the model ties them: they are one tensor",
+                      quoted_tensor_name(first.name), quoted_tensor_name(other.entry->name)));
+    }
+  }
+}
+
 }  // namespace
 
-int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targets, bool strict) {
+int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targets, bool strict,
+                 const TensorNaming& naming) {
   for (const TensorTarget& target : targets) {
     DTRAIN_CHECK(target.bytes.size() ==
                      static_cast<std::uint64_t>(target.shape.elements()) * size_of(target.dtype),
@@ -167,7 +213,8 @@ int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targ
                  target.bytes.size());
   }
   const SafetensorsFile file(safetensors);
-  const Matches matches = match(file, targets, strict);
+  const Matches matches = match(file, targets, strict, naming);
+  check_repeated(file, matches);
   if (!matches.prefix.empty()) {
     spdlog::info("{}: names are read without their prefix '{}'", safetensors.string(),
                  matches.prefix);
@@ -180,10 +227,10 @@ int load_tensors(const fs::path& safetensors, std::span<const TensorTarget> targ
   return static_cast<int>(matches.list.size());
 }
 
-void check_tensors(const fs::path& safetensors, std::span<const TensorTarget> targets,
-                   bool strict) {
+void check_tensors(const fs::path& safetensors, std::span<const TensorTarget> targets, bool strict,
+                   const TensorNaming& naming) {
   const SafetensorsFile file(safetensors);
-  match(file, targets, strict);
+  check_repeated(file, match(file, targets, strict, naming));
 }
 
 }  // namespace dtrain

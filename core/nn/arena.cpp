@@ -37,7 +37,7 @@ std::int64_t checked_elements(const std::string& name, const Shape& shape, std::
 
 }  // namespace
 
-ArenaLayout::ArenaLayout(Module& model) {
+ArenaLayout::ArenaLayout(Module& model) : model_(&model) {
   int random_sites = 0;
   collect(model, "", random_sites);
   std::set<std::string> names;

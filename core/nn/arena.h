@@ -13,9 +13,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtrain/core/autograd/parameter.h"
+#include "dtrain/core/base/thread_pool.h"
 #include "dtrain/core/nn/module.h"
 #include "dtrain/core/random/philox.h"
 
@@ -42,12 +44,18 @@ class ArenaLayout {
   std::int64_t gradient_elements() const { return gradient_elements_; }
   std::int64_t parameter_count() const;  // learned numbers, without padding
 
+  // Module::name_in_model of the model.
+  std::string name_in_model(std::string_view name_in_file) const {
+    return model_->name_in_model(name_in_file);
+  }
+
   // Digest of names, shapes and offsets.
   std::string digest() const;
 
  private:
   void collect(Module& module, const std::string& prefix, int& random_sites);
 
+  const Module* model_;
   std::vector<const Parameter*> parameters_;
   std::vector<const Buffer*> buffers_;
   std::vector<const RunningStatistics*> statistics_;
@@ -102,8 +110,8 @@ class ParameterArena {
 };
 
 // Fills weights by each parameter's scheme and buffers by their initial value. A parameter's
-// numbers depend on the key and its name only.
-void initialize(ParameterArena& arena, RandomKey seed);
+// numbers depend on the key and its name only, not on the threads of `pool`, if there is one.
+void initialize(ParameterArena& arena, RandomKey seed, ThreadPool* pool = nullptr);
 
 // Moves the running statistics once, from the pooled sums at the end of a reduced gradient arena.
 void update_running_statistics(ParameterArena& arena, std::span<const float> gradients);

@@ -4,19 +4,32 @@ namespace dtrain {
 
 namespace {
 
-// Zero weights mean a zero layer: its bias follows. Every other scheme leaves the bias PyTorch's.
+// Zero weights mean a zero layer: its bias follows; normal ones are GPT-2's, whose biases are zero.
+// Every other scheme leaves the bias PyTorch's.
 InitScheme bias_scheme(InitScheme init) {
-  return init == InitScheme::zeros ? InitScheme::zeros : InitScheme::uniform_fan_in;
+  return init == InitScheme::zeros || init == InitScheme::normal ? InitScheme::zeros
+                                                                 : InitScheme::uniform_fan_in;
+}
+
+Shape weight_shape(std::int64_t in, std::int64_t out, ops::WeightOrder order) {
+  return order == ops::WeightOrder::out_in ? Shape{out, in} : Shape{in, out};
 }
 
 }  // namespace
 
 Linear::Linear(std::int64_t in, std::int64_t out, bool bias, InitScheme init)
-    : weight_(add_parameter("weight", {out, in}, init, in)),
-      bias_(bias ? &add_parameter("bias", {out}, bias_scheme(init), in, true) : nullptr) {}
+    : Linear(in, out, LinearOptions{.bias = bias, .init = init}) {}
+
+Linear::Linear(std::int64_t in, std::int64_t out, const LinearOptions& options)
+    : order_(options.order),
+      weight_(add_parameter("weight", weight_shape(in, out, options.order), options.init, in)),
+      bias_(options.bias ? &add_parameter("bias", {out}, bias_scheme(options.init), in, true)
+                         : nullptr) {
+  weight_.deviation = options.deviation;
+}
 
 Value Linear::forward(Pass& pass, const Value& x) const {
-  return functions::linear(pass, x, weight_, bias_);
+  return functions::linear(pass, x, weight_, bias_, order_);
 }
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, int kernel, ops::Conv2dOptions options, bool bias,
@@ -71,6 +84,31 @@ GroupNorm::GroupNorm(int groups, std::int64_t channels, float epsilon)
 
 Value GroupNorm::forward(Pass& pass, const Value& x) const {
   return functions::group_norm(pass, x, weight_, bias_, groups_, epsilon_);
+}
+
+LayerNorm::LayerNorm(std::int64_t size, float epsilon)
+    : epsilon_(epsilon),
+      weight_(add_parameter("weight", {size}, InitScheme::ones, 0, true)),
+      bias_(add_parameter("bias", {size}, InitScheme::zeros, 0, true)) {}
+
+Value LayerNorm::forward(Pass& pass, const Value& x) const {
+  return functions::layer_norm(pass, x, weights());
+}
+
+RmsNorm::RmsNorm(std::int64_t size, float epsilon)
+    : epsilon_(epsilon), weight_(add_parameter("weight", {size}, InitScheme::ones, 0, true)) {}
+
+Value RmsNorm::forward(Pass& pass, const Value& x) const {
+  return functions::rms_norm(pass, x, weight_, epsilon_);
+}
+
+Embedding::Embedding(std::int64_t count, std::int64_t size, float deviation)
+    : weight_(add_parameter("weight", {count, size}, InitScheme::normal, 0)) {
+  weight_.deviation = deviation;
+}
+
+Value Embedding::forward(Pass& pass, const Value& x) const {
+  return functions::embedding(pass, x, weight_);
 }
 
 Dropout::Dropout(float p) : p_(p), site_(add_random_site()) {}

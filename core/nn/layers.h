@@ -8,14 +8,25 @@
 
 namespace dtrain {
 
-// y = x w^T + b. x: [N, in], y: [N, out].
+struct LinearOptions {
+  bool bias = true;
+  InitScheme init = InitScheme::uniform_fan_in;
+  float deviation = 0.02F;  // of InitScheme::normal
+  ops::WeightOrder order = ops::WeightOrder::out_in;
+};
+
+// y = x w^T + b. x: [..., in], y: [..., out].
 class Linear final : public Module {
  public:
   Linear(std::int64_t in, std::int64_t out, bool bias = true,
          InitScheme init = InitScheme::uniform_fan_in);
+  Linear(std::int64_t in, std::int64_t out, const LinearOptions& options);
   Value forward(Pass& pass, const Value& x) const override;
+  // For functions that do more than this layer in one operation.
+  functions::LinearWeights weights() const { return {weight_, bias_, order_}; }
 
  private:
+  ops::WeightOrder order_;
   Parameter& weight_;
   Parameter* bias_;
 };
@@ -74,10 +85,48 @@ class GroupNorm final : public Module {
   Parameter& bias_;
 };
 
+// Over the last axis, of `size`.
+class LayerNorm final : public Module {
+ public:
+  explicit LayerNorm(std::int64_t size, float epsilon = 1e-5F);
+  Value forward(Pass& pass, const Value& x) const override;
+  functions::NormWeights weights() const { return {weight_, &bias_, epsilon_}; }
+
+ private:
+  float epsilon_;
+  Parameter& weight_;
+  Parameter& bias_;
+};
+
+// LayerNorm without mean and bias.
+class RmsNorm final : public Module {
+ public:
+  explicit RmsNorm(std::int64_t size, float epsilon = 1e-5F);
+  Value forward(Pass& pass, const Value& x) const override;
+
+ private:
+  float epsilon_;
+  Parameter& weight_;
+};
+
+// Rows of a table by number: x: [...] i32, y: [..., size].
+class Embedding final : public Module {
+ public:
+  // Weights are normal, of this deviation.
+  Embedding(std::int64_t count, std::int64_t size, float deviation = 1.0F);
+  Value forward(Pass& pass, const Value& x) const override;
+  const Parameter& weight() const { return weight_; }
+
+ private:
+  Parameter& weight_;
+};
+
 class Dropout final : public Module {
  public:
   explicit Dropout(float p);
   Value forward(Pass& pass, const Value& x) const override;
+  float p() const { return p_; }
+  const RandomSite& site() const { return site_; }
 
  private:
   float p_;

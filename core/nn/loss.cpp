@@ -23,11 +23,11 @@ class CrossEntropy final : public Loss {
   LossReport forward(OpContext& context, const Tensor& outputs,
                      const Tensor& targets) const override {
     return {ops::cross_entropy(context, outputs, targets, operator_),
-            ops::count_top_k(outputs, targets, options_.ignore_index)};
+            ops::count_top_k(context, outputs, targets, options_.ignore_index)};
   }
-  Tensor backward(OpContext& context, const Tensor& outputs, const Tensor& targets,
+  Tensor backward(OpContext& context, Tensor outputs, const Tensor& targets,
                   float seed) const override {
-    return ops::cross_entropy_backward(context, outputs, targets, operator_, seed);
+    return ops::cross_entropy_backward(context, std::move(outputs), targets, operator_, seed);
   }
 
  private:
@@ -46,7 +46,7 @@ class Elementwise final : public Loss {
                      const Tensor& targets) const override {
     return {forward_(context, outputs, targets), {}};
   }
-  Tensor backward(OpContext& context, const Tensor& outputs, const Tensor& targets,
+  Tensor backward(OpContext& context, Tensor outputs, const Tensor& targets,
                   float seed) const override {
     return backward_(context, outputs, targets, seed);
   }

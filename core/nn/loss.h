@@ -24,8 +24,9 @@ class Loss {
   virtual bool wants_labels() const = 0;
   virtual LossReport forward(OpContext& context, const Tensor& outputs,
                              const Tensor& targets) const = 0;
-  // Gradient of seed * loss, of the outputs' shape.
-  virtual Tensor backward(OpContext& context, const Tensor& outputs, const Tensor& targets,
+  // Gradient of seed * loss, of the outputs' shape. It may be written over outputs that nobody else
+  // holds: who needs them no more moves them here.
+  virtual Tensor backward(OpContext& context, Tensor outputs, const Tensor& targets,
                           float seed) const = 0;
 };
 

@@ -16,6 +16,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,12 @@ class Module {
 
   // x: [N, ...]: the micro-batch. Any number of passes may be inside at once.
   virtual Value forward(Pass& pass, const Value& x) const = 0;
+
+  // What the tensor of this name in a file of weights from elsewhere is in this model: the name of
+  // a parameter or buffer, or "" for what the model has no use for (a mask).
+  virtual std::string name_in_model(std::string_view name_in_file) const {
+    return std::string(name_in_file);
+  }
 
  protected:
   // Names are joined with dots: "features.0.weight". Returned references live as long as the

@@ -21,13 +21,13 @@ struct CrossEntropyOptions {
   Tensor class_weights;  // [C] f32, or undefined
 };
 
-// logits: [N, C]; targets: [N] i64. A target outside [0, C) that is not ignore_index throws
-// DTRAIN_CHECK: data sets check their labels. As torch.nn.functional.cross_entropy with
+// logits: [..., C]; targets: [...] i64, as many. A target outside [0, C) that is not ignore_index
+// throws DTRAIN_CHECK: data sets check their labels. As torch.nn.functional.cross_entropy with
 // reduction="sum"; `weight` is its divisor under reduction="mean".
 LossSums cross_entropy(OpContext& context, const Tensor& logits, const Tensor& targets,
                        const CrossEntropyOptions& options);
-// Gradient of seed * loss: [N, C].
-Tensor cross_entropy_backward(OpContext& context, const Tensor& logits, const Tensor& targets,
+// Gradient of seed * loss, of the logits' shape; written over them where nobody else holds them.
+Tensor cross_entropy_backward(OpContext& context, Tensor logits, const Tensor& targets,
                               const CrossEntropyOptions& options, float seed);
 
 // x, targets: [N, ...] f32. Sum of squares; weight is the number of elements.
@@ -45,8 +45,9 @@ struct TopK {
   std::int64_t top5 = 0;
 };
 
-// logits: [N, C]. The target is in the top k if fewer than k classes score higher, or equal with a
-// lower number.
-TopK count_top_k(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index);
+// logits: [..., C]. The target is in the top k if fewer than k classes score higher, or equal with
+// a lower number.
+TopK count_top_k(OpContext& context, const Tensor& logits, const Tensor& targets,
+                 std::int64_t ignore_index);
 
 }  // namespace dtrain::ops

@@ -1,22 +1,33 @@
-// Matrix products of linear layers. Weights are [M, K] as in PyTorch.
+// Matrix products of linear layers. Weights are [M, K] as in PyTorch, or [K, M].
 #pragma once
+
+#include <cstdint>
 
 #include "dtrain/core/ops/context.h"
 #include "dtrain/core/tensor/tensor.h"
 
 namespace dtrain::ops {
 
-// x: [N, K], w: [M, K], bias: [M] or undefined. Returns x w^T + bias: [N, M].
-Tensor linear(OpContext& context, const Tensor& x, const Tensor& w, const Tensor& bias);
+// How a weight of K inputs and M outputs lies in memory.
+enum class WeightOrder : std::uint8_t {
+  out_in,  // [M, K], as torch.nn.Linear has it
+  in_out   // [K, M], as GPT-2's files have it
+};
 
-// dy: [N, M], w: [M, K]. Returns dy w: [N, K].
-Tensor linear_backward_input(OpContext& context, const Tensor& dy, const Tensor& w);
+// x: [..., K], bias: [M] or undefined. Returns x w^T + bias: [..., M]; with `residual`, of the
+// output's shape: residual + x w^T + bias.
+Tensor linear(OpContext& context, const Tensor& x, const Tensor& w, const Tensor& bias,
+              WeightOrder order = WeightOrder::out_in, const Tensor& residual = {});
 
-// Writes dw: [M, K] = dy^T x.
-void linear_backward_weight(OpContext& context, const Tensor& x, const Tensor& dy,
-                            const Tensor& dw);
+// dy: [..., M]. Returns dy w: [..., K].
+Tensor linear_backward_input(OpContext& context, const Tensor& dy, const Tensor& w,
+                             WeightOrder order = WeightOrder::out_in);
 
-// Writes db: [M], the column sums of dy: [N, M], in an order that its shape fixes.
+// Writes dw = dy^T x, in the weight's order; with `adds`, adds it to what is there.
+void linear_backward_weight(OpContext& context, const Tensor& x, const Tensor& dy, const Tensor& dw,
+                            WeightOrder order = WeightOrder::out_in, bool adds = false);
+
+// Writes db: [M], the column sums of dy: [..., M], in an order that its shape fixes.
 void linear_backward_bias(OpContext& context, const Tensor& dy, const Tensor& db);
 
 }  // namespace dtrain::ops

@@ -48,20 +48,22 @@ class RandomKey {
 // Draws one number after the other from a key: for code that needs many of several kinds.
 class RandomSequence {
  public:
-  explicit RandomSequence(RandomKey key, std::uint64_t stream = 0) : key_(key), stream_(stream) {}
+  // Begins with the words of key.block(stream, first_block).
+  explicit RandomSequence(RandomKey key, std::uint64_t stream = 0, std::uint64_t first_block = 0)
+      : key_(key), stream_(stream), counter_(first_block) {}
 
   std::uint32_t next_u32();
   std::uint64_t next_u64();
   float uniform();                          // [0, 1), 24 bits
   double uniform_double();                  // [0, 1), 53 bits
   double uniform(double low, double high);  // [low, high)
-  double normal();                          // mean 0, variance 1 (Box-Muller)
+  double normal();                          // mean 0, variance 1 (Box-Muller); takes four words
   std::uint64_t below(std::uint64_t n);     // [0, n), without bias; n >= 1
 
  private:
   RandomKey key_;
   std::uint64_t stream_;
-  std::uint64_t counter_ = 0;
+  std::uint64_t counter_;
   std::array<std::uint32_t, 4> words_{};
   int used_ = 4;
 };

@@ -150,7 +150,7 @@ void GradientStep::run_virtual_rank(const LaneTask& task,
                .positions = batch.positions,
                .finished = m + 1 == rounds ? finished : nullptr,
                .sync = meeting_ == nullptr ? nullptr : &meeting_->lane(task.lane)});
-    const Value outputs = model_.forward(pass, pass.input(batch.inputs));
+    Value outputs = model_.forward(pass, pass.input(batch.inputs));
     if (batch.size() == 0) {
       pass.backward(outputs, Tensor::empty(outputs.shape(), DType::f32, task.context.allocator(),
                                            "no output gradient"));
@@ -158,8 +158,9 @@ void GradientStep::run_virtual_rank(const LaneTask& task,
       continue;
     }
     metrics += metrics_of(loss_.forward(task.context, outputs.tensor, batch.targets), batch.size());
-    pass.backward(outputs,
-                  loss_.backward(task.context, outputs.tensor, batch.targets, seed_gradient_));
+    Tensor gradient =
+        loss_.backward(task.context, std::move(outputs.tensor), batch.targets, seed_gradient_);
+    pass.backward(outputs, std::move(gradient));
     accumulate = true;
     std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < task.report.used.size(); ++i) {

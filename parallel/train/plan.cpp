@@ -173,7 +173,7 @@ void warn_of_oddities(const config::TrainConfig& values, const Loss& loss, const
                     "never reach optimizer.lr",
                     values.schedule().warmup_steps(), plan.steps));
   }
-  if (loss.wants_labels() && outputs.elements_per_row() == 1) {
+  if (loss.wants_labels() && outputs[-1] == 1) {
     plan.warnings.push_back(fmt::format(
         "loss.name: {} with a single class is 0 whatever the weights: nothing will be learned",
         values.loss().name()));

@@ -11,17 +11,21 @@ namespace dtrain {
 namespace {
 
 // Weights and buffers by name, into tensors that may hold an earlier copy.
-void copy_values(const ParameterArena& arena,
+// OwnedTensor::assign, or borrow.
+using PutTensor = void (CheckpointSnapshot::OwnedTensor::*)(std::string_view, DType, const Shape&,
+                                                            std::span<const std::byte>);
+
+void copy_values(const ParameterArena& arena, PutTensor put,
                  std::vector<CheckpointSnapshot::OwnedTensor>& tensors) {
   const ArenaLayout& layout = arena.layout();
   tensors.resize(layout.parameters().size() + layout.buffers().size());
   std::size_t next = 0;
   for (const Parameter* p : layout.parameters()) {
-    tensors[next++].assign(p->name, DType::f32, p->shape,
+    (tensors[next++].*put)(p->name, DType::f32, p->shape,
                            std::as_bytes(arena.weights().subspan(p->offset, p->elements())));
   }
   for (const Buffer* b : layout.buffers()) {
-    tensors[next++].assign(b->name, DType::f32, b->shape,
+    (tensors[next++].*put)(b->name, DType::f32, b->shape,
                            std::as_bytes(arena.buffers().subspan(b->offset, b->shape.elements())));
   }
 }
@@ -98,16 +102,18 @@ void Replica::start_averages() {
   std::ranges::copy(arena_.buffers(), average_->buffers().begin());
 }
 
-void Replica::copy_to(CheckpointSnapshot& snapshot) const {
+void Replica::copy_to(CheckpointSnapshot& snapshot, bool borrow) const {
+  const PutTensor put =
+      borrow ? &CheckpointSnapshot::OwnedTensor::borrow : &CheckpointSnapshot::OwnedTensor::assign;
   const ArenaLayout& layout = arena_.layout();
-  copy_values(arena_, snapshot.model);
-  if (average_) copy_values(*average_, snapshot.average);
+  copy_values(arena_, put, snapshot.model);
+  if (average_) copy_values(*average_, put, snapshot.average);
   const auto names = optimizer_->state_names();
   snapshot.optimizer.resize(names.size() * layout.parameters().size());
   std::size_t next = 0;
   for (std::size_t i = 0; i < names.size(); ++i) {
     for (const Parameter* p : layout.parameters()) {
-      snapshot.optimizer[next++].assign(
+      (snapshot.optimizer[next++].*put)(
           fmt::format("{}.{}", names[i], p->name), DType::f32, p->shape,
           std::as_bytes(state_[i].values().subspan(p->offset, p->elements())));
     }
@@ -115,7 +121,8 @@ void Replica::copy_to(CheckpointSnapshot& snapshot) const {
 }
 
 void Replica::load_weights(const std::filesystem::path& safetensors, bool strict) {
-  load_tensors(safetensors, targets_in(arena_), strict);
+  load_tensors(safetensors, targets_in(arena_), strict,
+               [&](std::string_view name) { return arena_.layout().name_in_model(name); });
 }
 
 void Replica::load_averages(const std::filesystem::path& safetensors) {

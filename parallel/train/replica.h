@@ -37,7 +37,8 @@ class Replica {
 
   // Copies into a snapshot; names are those of parameters and buffers, and "exp_avg.fc1.weight" for
   // optimizer state.
-  void copy_to(CheckpointSnapshot& snapshot) const;
+  // With `borrow` the snapshot refers to the values, which then must not change until it is saved.
+  void copy_to(CheckpointSnapshot& snapshot, bool borrow = false) const;
   // Weights and buffers from a safetensors file; see load_tensors.
   void load_weights(const std::filesystem::path& safetensors, bool strict);
   void load_optimizer(const std::filesystem::path& safetensors);

@@ -154,7 +154,8 @@ void check_weights(const std::string& from, bool strict, const ArenaLayout& layo
     targets.push_back({p->name, DType::f32, p->shape, {}});
   }
   for (const Buffer* b : layout.buffers()) targets.push_back({b->name, DType::f32, b->shape, {}});
-  check_tensors(resolve_weights(from), targets, strict);
+  check_tensors(resolve_weights(from), targets, strict,
+                [&](std::string_view name) { return layout.name_in_model(name); });
 }
 
 void check_initial_weights(const config::Init& init, const ArenaLayout& layout) {

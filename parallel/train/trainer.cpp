@@ -144,7 +144,7 @@ void Trainer::start() {
     already_finished_ = finished() && summary_says_done();
   } else {
     if (first_rank_) {
-      initialize(replica_.arena(), RandomKey(values_.seed()));
+      initialize(replica_.arena(), RandomKey(values_.seed()), &lanes_.pool());
       if (!values_.init().from().empty()) {
         replica_.load_weights(resolve_weights(values_.init().from()), values_.init().strict());
       }
@@ -433,9 +433,9 @@ void Trainer::at_border() {
   const bool best = due && validate();
   const std::int64_t save_every = values_.checkpoint().every_steps();
   const bool save_due = save_every > 0 && progress_.step % save_every == 0;
-  if (save_due || (best && values_.checkpoint().keep_best() > 0)) {
-    save();
-  }
+  // finish() saves the last step.
+  if (progress_.step == plan_.steps) return;
+  if (save_due || (best && values_.checkpoint().keep_best() > 0)) save();
 }
 
 // A loss that is not finite ranks nothing (and is null in JSON).
@@ -494,14 +494,14 @@ bool Trainer::validate() {
   return best;
 }
 
-void Trainer::save() {
+void Trainer::save(bool last) {
   if (saved_step_ == progress_.step) return;
   saved_step_ = progress_.step;
   if (!first_rank_) return;
   show(RankPhase::save);
   try {
     CheckpointSnapshot snapshot = writer_->take_snapshot();
-    replica_.copy_to(snapshot);
+    replica_.copy_to(snapshot, last);
     snapshot.state = state();
     snapshot.validation_loss = validation_loss();
     writer_->save(std::move(snapshot));
@@ -513,8 +513,8 @@ void Trainer::save() {
 
 RunResult Trainer::finish() {
   if (decision_.signal == 0 && !decision_.out_of_time) validate();
-  lanes_.release_cached();  // the copy that is saved takes memory of its own
-  save();
+  lanes_.release_cached();  // no pass follows
+  save(true);
   // The last save is rank 0's work alone; however long it takes, the others wait.
   comm_.set_timeout(no_timeout);
   if (first_rank_ && !pending_error_) {

@@ -73,7 +73,7 @@ class Trainer {
   void at_border();
   bool validate();                                // true if the loss is the best so far
   std::optional<double> validation_loss() const;  // measured at this step, if any
-  void save();
+  void save(bool last = false);
   void restore(const checkpoint::RunState& state);
   checkpoint::RunState state() const;
   RunResult finish();

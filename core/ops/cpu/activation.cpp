@@ -69,6 +69,48 @@ void gelu_backward_kernel(std::size_t n, const float* x, const float* dy, float*
   });
 }
 
+// 0.5 (1 + tanh(u)) is sigmoid(2 u); this is 2 u and its slope.
+template <class D>
+HWY_INLINE hn::Vec<D> gelu_argument(D d, hn::Vec<D> x) {
+  const auto cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.071354816f), hn::Set(d, 1.5957691f));
+  return hn::Mul(x, cubic);
+}
+
+// 1 / (1 + exp(-x)) in fewer operations than sigmoid(); infinite exponentials give 0.
+template <class D>
+HWY_INLINE hn::Vec<D> logistic(D d, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.0f);
+  return hn::Div(one, hn::Add(one, exp(d, hn::Neg(x))));
+}
+
+void gelu_tanh_kernel(std::size_t n, const float* x, float* y) {
+  map(n, x, y, [](auto d, auto v) { return hn::Mul(v, logistic(d, gelu_argument(d, v))); });
+}
+
+void gelu_tanh_backward_kernel(std::size_t n, const float* x, const float* dy, float* dx,
+                               float* y) {
+  const hn::ScalableTag<float> d;
+  for_each_vector(d, n, [&](std::size_t i, auto part) {
+    const auto v = part.load(d, x + i);
+    const auto s = logistic(d, gelu_argument(d, v));
+    if (y != nullptr) part.store(hn::Mul(v, s), d, y + i);
+    const auto slope = hn::MulAdd(hn::Mul(v, v), hn::Set(d, 0.21406445f), hn::Set(d, 1.5957691f));
+    const auto inner = hn::Mul(hn::Mul(v, slope), hn::NegMulAdd(s, s, s));
+    part.store(hn::Mul(part.load(d, dy + i), hn::Add(s, inner)), d, dx + i);
+  });
+}
+
+void silu_kernel(std::size_t n, const float* x, float* y) {
+  map(n, x, y, [](auto d, auto v) { return hn::Mul(v, sigmoid(d, v)); });
+}
+
+void silu_backward_kernel(std::size_t n, const float* x, const float* dy, float* dx) {
+  map(n, x, dy, dx, [](auto d, auto v, auto dv) {
+    const auto s = sigmoid(d, v);
+    return hn::Mul(dv, hn::MulAdd(v, hn::NegMulAdd(s, s, s), s));
+  });
+}
+
 // The sum of a vector of floats, as doubles.
 template <class D>
 HWY_INLINE hn::Vec<DoubleTag> widening_sum(D, hn::Vec<D> v) {
@@ -133,6 +175,10 @@ HWY_EXPORT(tanh_kernel);
 HWY_EXPORT(tanh_backward_kernel);
 HWY_EXPORT(gelu_kernel);
 HWY_EXPORT(gelu_backward_kernel);
+HWY_EXPORT(gelu_tanh_kernel);
+HWY_EXPORT(gelu_tanh_backward_kernel);
+HWY_EXPORT(silu_kernel);
+HWY_EXPORT(silu_backward_kernel);
 HWY_EXPORT(softmax_kernel);
 HWY_EXPORT(softmax_backward_kernel);
 
@@ -192,6 +238,35 @@ Tensor gelu(OpContext& context, const Tensor& x) {
 
 Tensor gelu_backward(OpContext& context, const Tensor& x, const Tensor& dy) {
   return elementwise(context, x, dy, "gelu_backward", HWY_DYNAMIC_DISPATCH(gelu_backward_kernel));
+}
+
+Tensor gelu_tanh(OpContext& context, const Tensor& x) {
+  return elementwise(context, x, "gelu_tanh", HWY_DYNAMIC_DISPATCH(gelu_tanh_kernel));
+}
+
+Tensor gelu_tanh_backward(OpContext& context, const Tensor& x, const Tensor& dy, const Tensor& y) {
+  check_alike(x, dy, "gelu_tanh_backward");
+  if (y.defined()) check_alike(x, y, "gelu_tanh_backward");
+  const Tensor dx = empty_like(context, x, "gelu_tanh_backward");
+  const float* from = x.data<float>();
+  const float* from_dy = dy.data<float>();
+  float* to = dx.data<float>();
+  float* again = y.defined() ? y.data<float>() : nullptr;
+  parallel_ranges(context, x.elements(), elements_per_thread,
+                  [=](std::int64_t first, std::int64_t last) {
+                    HWY_DYNAMIC_DISPATCH(gelu_tanh_backward_kernel)
+                    (static_cast<std::size_t>(last - first), from + first, from_dy + first,
+                     to + first, again == nullptr ? nullptr : again + first);
+                  });
+  return dx;
+}
+
+Tensor silu(OpContext& context, const Tensor& x) {
+  return elementwise(context, x, "silu", HWY_DYNAMIC_DISPATCH(silu_kernel));
+}
+
+Tensor silu_backward(OpContext& context, const Tensor& x, const Tensor& dy) {
+  return elementwise(context, x, dy, "silu_backward", HWY_DYNAMIC_DISPATCH(silu_backward_kernel));
 }
 
 Tensor sigmoid(OpContext& context, const Tensor& x) {

@@ -81,10 +81,10 @@ Plan::Plan(const dnnl::engine& engine, const dnnl::primitive& primitive,
 void Plan::run(OpContext& context, std::initializer_list<const void*> inputs, void* output,
                bool add) {
   DTRAIN_CHECK(!add || can_add(), "a plan that cannot add");
-  DTRAIN_CHECK(inputs.size() == pack_.size() && inputs.size() <= 3, "{} of {} inputs",
+  DTRAIN_CHECK(inputs.size() == pack_.size() && inputs.size() <= 4, "{} of {} inputs",
                inputs.size(), pack_.size());
-  std::array<MemoryBlock, 4> packed;
-  std::array<void*, 3> address{};
+  std::array<MemoryBlock, 5> packed;
+  std::array<void*, 4> address{};
   std::size_t i = 0;
   for (const void* input : inputs) {
     // oneDNN takes addresses of what it only reads without const.
@@ -103,13 +103,15 @@ void Plan::run(OpContext& context, std::initializer_list<const void*> inputs, vo
   }
   void* target = output;
   if (unpack_) {
-    packed[3] = context.allocator().allocate(unpack_->bytes, "packed output");
-    target = packed[3].data();
+    packed[4] = context.allocator().allocate(unpack_->bytes, "packed output");
+    target = packed[4].data();
   }
   if (i == 2) {
     step_.run(context, {address[0], address[1], target});
-  } else {
+  } else if (i == 3) {
     step_.run(context, {address[0], address[1], address[2], target});
+  } else {
+    step_.run(context, {address[0], address[1], address[2], address[3], target});
   }
   if (unpack_) (add ? *add_ : unpack_->step).run(context, {target, output});
 }

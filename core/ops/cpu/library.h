@@ -67,7 +67,7 @@ class Plan {
        const std::vector<Operand>& inputs, const Operand& output,
        const dnnl::memory::desc& scratchpad);
 
-  // `inputs` in the order of the constructor; at most 3. Under `add` the result is added to the
+  // `inputs` in the order of the constructor; 2 to 4. Under `add` the result is added to the
   // output, on its way into the caller's order.
   void run(OpContext& context, std::initializer_list<const void*> inputs, void* output,
            bool add = false);

@@ -181,14 +181,16 @@ HWY_EXPORT(rank_kernel);
 
 namespace {
 
-// [N, C] logits and [N] targets; returns C.
+// [..., C] logits and [...] targets; returns C.
 std::int64_t check_classes(const Tensor& logits, const Tensor& targets, std::string_view who) {
   check_plain(logits, who);
-  DTRAIN_CHECK(logits.shape().rank() == 2 && targets.shape().rank() == 1 &&
-                   logits.shape()[0] == targets.shape()[0] && logits.shape()[1] >= 1,
-               "{}: logits {} and targets {}", who, to_string(logits.shape()),
-               to_string(targets.shape()));
-  return logits.shape()[1];
+  const Shape &of_logits = logits.shape(), &of_targets = targets.shape();
+  DTRAIN_CHECK(of_logits.rank() >= 2 && of_targets.rank() + 1 == of_logits.rank() &&
+                   std::ranges::equal(of_targets.sizes(),
+                                      of_logits.sizes().first(of_targets.sizes().size())) &&
+                   of_logits[-1] >= 1,
+               "{}: logits {} and targets {}", who, to_string(of_logits), to_string(of_targets));
+  return of_logits[-1];
 }
 
 void check_target(std::int64_t target, std::int64_t classes, std::size_t row) {
@@ -253,7 +255,7 @@ LossSums cross_entropy(OpContext& context, const Tensor& logits, const Tensor& t
   const float* x = logits.data<float>();
   const std::span<const std::int64_t> labels = targets.values<std::int64_t>();
   std::vector<double> losses(labels.size());
-  parallel_ranges(context, logits.shape()[0], rows_per_thread(classes),
+  parallel_ranges(context, targets.elements(), rows_per_thread(classes),
                   [&](std::int64_t first, std::int64_t last) {
                     for (std::int64_t n = first; n < last; ++n) {
                       const std::size_t row = static_cast<std::size_t>(n);
@@ -272,15 +274,16 @@ LossSums cross_entropy(OpContext& context, const Tensor& logits, const Tensor& t
   return sums;
 }
 
-Tensor cross_entropy_backward(OpContext& context, const Tensor& logits, const Tensor& targets,
+Tensor cross_entropy_backward(OpContext& context, Tensor logits, const Tensor& targets,
                               const CrossEntropyOptions& options, float seed) {
   const std::int64_t classes = check_classes(logits, targets, "cross_entropy_backward");
   const CrossEntropyTerms terms = make_terms(options, classes);
-  const Tensor dlogits = empty_like(context, logits, "cross_entropy_backward");
+  const Tensor dlogits =
+      logits.shared() ? empty_like(context, logits, "cross_entropy_backward") : logits;
   const float* x = logits.data<float>();
   float* dx = dlogits.data<float>();
   const std::span<const std::int64_t> labels = targets.values<std::int64_t>();
-  parallel_ranges(context, logits.shape()[0], rows_per_thread(classes),
+  parallel_ranges(context, targets.elements(), rows_per_thread(classes),
                   [&](std::int64_t first, std::int64_t last) {
                     for (std::int64_t n = first; n < last; ++n) {
                       const std::size_t row = static_cast<std::size_t>(n);
@@ -324,22 +327,32 @@ Tensor bce_with_logits_backward(OpContext& context, const Tensor& x, const Tenso
   return dx;
 }
 
-TopK count_top_k(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index) {
+TopK count_top_k(OpContext& context, const Tensor& logits, const Tensor& targets,
+                 std::int64_t ignore_index) {
   const std::int64_t classes = check_classes(logits, targets, "count_top_k");
   const std::span<const float> x = logits.values<float>();
   const std::span<const std::int64_t> labels = targets.values<std::int64_t>();
+  // Classes ahead of each row's target; a target whose score is NaN is never right.
+  std::vector<std::int64_t> ahead(labels.size(), classes + 5);
+  parallel_ranges(context, targets.elements(),
+                  std::max<std::int64_t>(1, elements_per_thread / classes),
+                  [&](std::int64_t first, std::int64_t last) {
+                    for (auto row = static_cast<std::size_t>(first);
+                         row < static_cast<std::size_t>(last); ++row) {
+                      if (labels[row] == ignore_index) continue;
+                      check_target(labels[row], classes, row);
+                      const float* scores = x.data() + row * static_cast<std::size_t>(classes);
+                      if (std::isnan(scores[labels[row]])) continue;
+                      ahead[row] = HWY_DYNAMIC_DISPATCH(rank_kernel)(
+                          static_cast<std::size_t>(classes), scores, labels[row]);
+                    }
+                  });
   TopK counts;
   for (std::size_t row = 0; row < labels.size(); ++row) {
     if (labels[row] == ignore_index) continue;
-    check_target(labels[row], classes, row);
     ++counts.targets;
-    const float* scores = x.data() + row * static_cast<std::size_t>(classes);
-    // A target whose score is NaN is never right.
-    if (std::isnan(scores[labels[row]])) continue;
-    const std::int64_t ahead =
-        HWY_DYNAMIC_DISPATCH(rank_kernel)(static_cast<std::size_t>(classes), scores, labels[row]);
-    counts.top1 += ahead < 1;
-    counts.top5 += ahead < 5;
+    counts.top1 += ahead[row] < 1;
+    counts.top5 += ahead[row] < 5;
   }
   return counts;
 }

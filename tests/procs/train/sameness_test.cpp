@@ -56,6 +56,30 @@ checkpoint: {every_steps: 2}
 parallel: {virtual_ranks: 6}
 )";
 
+constexpr const char* gpt_adamw = R"(
+model: {name: gpt, layers: 2, width: 24, heads: 3, context: 11, vocabulary: 40, dropout: 0}
+data:
+  train: {kind: synthetic, tokens: 11, classes: 40, size: 76}
+  validation: {kind: synthetic, tokens: 11, classes: 40, size: 21, offset: 76}
+batch: {global: 24, micro: 3}
+optimizer: {name: adamw, lr: 0.003, weight_decay: 0.1, decay_norm_and_bias: false}
+train: {epochs: 3, clip_norm: 1}
+checkpoint: {every_steps: 2}
+parallel: {virtual_ranks: 8}
+)";
+
+constexpr const char* gpt_dropout = R"(
+model: {name: gpt, layers: 2, width: 24, heads: 3, context: 11, vocabulary: 40, dropout: 0.2}
+data:
+  train: {kind: synthetic, tokens: 11, classes: 40, size: 76}
+  validation: {kind: synthetic, tokens: 11, classes: 40, size: 21, offset: 76}
+batch: {global: 24, micro: 2}
+optimizer: {name: adamw, lr: 0.003, weight_decay: 0.1, decay_norm_and_bias: false}
+train: {epochs: 3, clip_norm: 1}
+checkpoint: {every_steps: 2}
+parallel: {virtual_ranks: 6, threads_per_virtual_rank: 2}
+)";
+
 struct Recipe {
   const char* name;
   const char* yaml;
@@ -135,7 +159,9 @@ INSTANTIATE_TEST_SUITE_P(Recipes, Sameness,
                          testing::Values(Recipe{"MlpAdamw", mlp_adamw, 8},
                                          Recipe{"MlpSgd", mlp_sgd, 8},
                                          Recipe{"ConvnetAdamw", convnet_adamw, 8},
-                                         Recipe{"ConvnetSixVirtualRanks", convnet_six, 6}),
+                                         Recipe{"ConvnetSixVirtualRanks", convnet_six, 6},
+                                         Recipe{"Gpt", gpt_adamw, 8},
+                                         Recipe{"GptDropoutTwoThreads", gpt_dropout, 6}),
                          [](const auto& info) { return info.param.name; });
 
 // `fast` gives the bits up, not the mathematics.

@@ -30,6 +30,17 @@ train: {epochs: 2}
 parallel: {virtual_ranks: 6}
 )";
 
+constexpr const char* gpt = R"(
+model: {name: gpt, layers: 2, width: 24, heads: 3, context: 11, vocabulary: 40, dropout: 0.2}
+data:
+  train: {kind: synthetic, tokens: 11, classes: 40, size: 76}
+  validation: {kind: synthetic, tokens: 11, classes: 40, size: 21, offset: 76}
+batch: {global: 24, micro: 3}
+optimizer: {name: adamw, lr: 0.003, weight_decay: 0.1, decay_norm_and_bias: false}
+train: {epochs: 2, clip_norm: 1}
+parallel: {virtual_ranks: 8}
+)";
+
 struct Case {
   const char* name;
   const char* yaml;
@@ -87,7 +98,8 @@ TEST_P(Sameness, AnotherSeedGivesOtherBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Sameness,
-                         testing::Values(Case{"mlp", mlp, 8}, Case{"convnet", convnet, 6}),
+                         testing::Values(Case{"mlp", mlp, 8}, Case{"convnet", convnet, 6},
+                                         Case{"gpt", gpt, 8}),
                          [](const auto& info) { return info.param.name; });
 
 // `fast` gives the bits up, not the mathematics.

@@ -17,6 +17,7 @@ inline KindTable known_kinds() {
   kinds.add("model", "mlp", config::Mlp::default_instance());
   kinds.add("model", "convnet", config::Convnet::default_instance());
   kinds.add("model", "resnet", config::Resnet::default_instance());
+  kinds.add("model", "gpt", config::Gpt::default_instance());
   kinds.add("dataset", "glyphs", config::Glyphs::default_instance());
   kinds.add("dataset", "mnist", config::Mnist::default_instance());
   kinds.add("dataset", "cifar10", config::Cifar10::default_instance());

@@ -37,7 +37,7 @@ TEST(Strictness, KeysOfAKindStandBesideItsSelector) {
             "model.name is 'convnet'");
   EXPECT_EQ(problem("model: {name: convnett, x: 3}\n"),
             "c.yaml:1:15: model.name: unknown kind 'convnett'; did you mean convnet? known are "
-            "convnet, mlp, resnet");
+            "convnet, gpt, mlp, resnet");
   EXPECT_EQ(problem("model: {channels: [1]}\n"),
             "c.yaml:1:8: model.name: the key is required, but missing: text (kind of model)");
   EXPECT_EQ(problem("model: {name: mlp, outputs: 3}\n"),

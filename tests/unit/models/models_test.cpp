@@ -170,7 +170,7 @@ TEST(ModelRegistry, MakesModelsOfARecipe) {
   KindTable kinds;
   models.register_kinds(kinds);
   EXPECT_EQ(kinds.kinds("model"),
-            (std::vector<std::string>{"convnet", "mlp", "resnet", "two_numbers"}));
+            (std::vector<std::string>{"convnet", "gpt", "mlp", "resnet", "two_numbers"}));
   kinds.add("dataset", "glyphs", config::Glyphs::default_instance());
   const Config config = parse_config(
       "model: {name: two_numbers, width: 9}\ndata: {train: {kind: glyphs, size: 8}}\n"

@@ -7,6 +7,8 @@
 #include "support.h"
 #include <gtest/gtest.h>
 
+#include "dtrain/core/base/hash.h"
+
 namespace dtrain {
 namespace {
 
@@ -123,6 +125,27 @@ TEST(Init, NumbersDependOnNameAndSeedAlone) {
   const std::vector<float> before = values(first, "a.weight");
   initialize(first, RandomKey(6));
   EXPECT_NE(values(first, "a.weight"), before);
+}
+
+// Runs of a parameter are filled side by side: their numbers are those of one after the other.
+TEST(Init, ThreadsDoNotMatter) {
+  for (const InitScheme scheme : {InitScheme::normal, InitScheme::uniform_fan_in}) {
+    Bag model;
+    model.add_parameter("w", {3, 40001}, scheme, 5);
+    const ArenaLayout layout(model);
+    ParameterArena one(layout), many(layout);
+    ThreadPool pool(3);
+    initialize(one, RandomKey(1));
+    initialize(many, RandomKey(1), &pool);
+    EXPECT_EQ(one.digest(), many.digest());
+    RandomSequence random(RandomKey(1).fork(RandomPurpose::weights, hash64("w")));
+    for (const float value : one.weight(*layout.parameters()[0])) {
+      const double expected = scheme == InitScheme::normal
+                                  ? static_cast<double>(0.02F) * random.normal()
+                                  : random.uniform(-1 / std::sqrt(5.0), 1 / std::sqrt(5.0));
+      ASSERT_EQ(value, static_cast<float>(expected));
+    }
+  }
 }
 
 }  // namespace

@@ -254,7 +254,7 @@ TEST_F(TopKTest, CountsTargetsAmongTheBest) {
     // Class c's rank is 39 - (17 c mod 40).
     const Tensor x = of(scores, {1, 40});
     for (std::int64_t c = 0; c < 40; ++c) {
-      const ops::TopK counts = ops::count_top_k(x, labels({c}), -100);
+      const ops::TopK counts = ops::count_top_k(context_, x, labels({c}), -100);
       const std::int64_t rank = 39 - (c * 17) % 40;
       EXPECT_EQ(counts.targets, 1);
       EXPECT_EQ(counts.top1, rank < 1 ? 1 : 0) << c;
@@ -267,7 +267,7 @@ TEST_F(TopKTest, TiesGoToTheLowerClass) {
   for_each_instruction_set([&] {
     const Tensor x = of(std::vector<float>(21, 1.0F), {1, 21});
     for (std::int64_t c = 0; c < 21; ++c) {
-      const ops::TopK counts = ops::count_top_k(x, labels({c}), -100);
+      const ops::TopK counts = ops::count_top_k(context_, x, labels({c}), -100);
       EXPECT_EQ(counts.top1, c == 0 ? 1 : 0) << c;
       EXPECT_EQ(counts.top5, c < 5 ? 1 : 0) << c;
     }
@@ -276,7 +276,7 @@ TEST_F(TopKTest, TiesGoToTheLowerClass) {
 
 TEST_F(TopKTest, FewClassesAreAllInTheTopFive) {
   const Tensor x = of({3, 2, 1, 1, 2, 3}, {2, 3});
-  const ops::TopK counts = ops::count_top_k(x, labels({2, 2}), -100);
+  const ops::TopK counts = ops::count_top_k(context_, x, labels({2, 2}), -100);
   EXPECT_EQ(counts.top1, 1);
   EXPECT_EQ(counts.top5, 2);
 }
@@ -284,11 +284,11 @@ TEST_F(TopKTest, FewClassesAreAllInTheTopFive) {
 TEST_F(TopKTest, IgnoredRowsAndNanAreNotRight) {
   const Tensor x = of({1, 2, NAN, 0, NAN, 0, 5, 4}, {4, 2});
   // Row 0 is right, row 1's target is NaN, row 2's other class is NaN, row 3 is ignored.
-  const ops::TopK counts = ops::count_top_k(x, labels({1, 0, 1, -100}), -100);
+  const ops::TopK counts = ops::count_top_k(context_, x, labels({1, 0, 1, -100}), -100);
   EXPECT_EQ(counts.targets, 3);
   EXPECT_EQ(counts.top1, 1);
   EXPECT_EQ(counts.top5, 2);
-  EXPECT_EQ(ops::count_top_k(random({0, 4}, 0, 1), labels({}), -100).targets, 0);
+  EXPECT_EQ(ops::count_top_k(context_, random({0, 4}, 0, 1), labels({}), -100).targets, 0);
 }
 
 }  // namespace
