@@ -95,7 +95,7 @@ void fill(const Parameter& parameter, std::span<float> values, const Filler& ran
       random.normal(std::sqrt(2 / fans.in));
       return;
     case InitScheme::kaiming_normal_fan_out:
-      fill_normal(values, std::sqrt(2 / fans.out), random);
+      random.normal(std::sqrt(2 / fans.out));
       return;
     case InitScheme::xavier_uniform:
       random.uniform(std::sqrt(6 / (fans.in + fans.out)));

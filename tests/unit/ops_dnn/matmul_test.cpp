@@ -46,6 +46,58 @@ TEST_F(LinearTest, AgreesWithTheReference) {
   }
 }
 
+// The same numbers under the other order of weights, with more axes, added to what is there, and
+// with sizes that are cut into parts (Note [Long products]).
+TEST_F(LinearTest, EveryFormAgreesWithTheReference) {
+  const std::vector<Case> forms{{6, 17, 33}, {6, 1, 5}, {4, 384, 64}, {4, 20001, 7}, {4, 7, 20001}};
+  for (const auto& [n, k, m] : forms) {
+    SCOPED_TRACE(fmt::format("n {} k {} m {}", n, k, m));
+    const auto x = normal_values(n * k, 1), w = normal_values(m * k, 2), b = normal_values(m, 3),
+               dy = normal_values(n * m, 4), residual = normal_values(n * m, 5),
+               start = normal_values(m * k, 6);
+    const auto un = std::size_t(n), uk = std::size_t(k), um = std::size_t(m);
+    const auto transposed = [&](const std::vector<double>& matrix) {  // [m, k] to [k, m]
+      std::vector<double> result(matrix.size());
+      for (std::size_t i = 0; i < um; ++i) {
+        for (std::size_t j = 0; j < uk; ++j) result[j * um + i] = matrix[i * uk + j];
+      }
+      return result;
+    };
+    const auto sum = [](std::vector<double> a, const std::vector<double>& other) {
+      for (std::size_t i = 0; i < a.size(); ++i) a[i] += other[i];
+      return a;
+    };
+    const auto y = reference::linear(x, w, b, un, uk, um);
+    const auto g = reference::linear_backward(x, w, dy, un, uk, um);
+    const Tensor tx = tensor_of(x, {2, n / 2, k}), tdy = tensor_of(dy, {2, n / 2, m}),
+                 tb = tensor_of(b, {m}), tr = tensor_of(residual, {2, n / 2, m});
+    for (const auto order : {ops::WeightOrder::out_in, ops::WeightOrder::in_out}) {
+      const bool in_out = order == ops::WeightOrder::in_out;
+      const Shape shape = in_out ? Shape{k, m} : Shape{m, k};
+      const Tensor tw = tensor_of(in_out ? transposed(w) : w, shape);
+      const Tensor ty = ops::linear(context_, tx, tw, tb, order);
+      EXPECT_EQ(ty.shape(), (Shape{2, n / 2, m}));
+      EXPECT_LE(relative_error(values_of(ty), y), 1e-5);
+      EXPECT_LE(
+          relative_error(values_of(ops::linear(context_, tx, tw, tb, order, tr)), sum(y, residual)),
+          1e-5);
+      EXPECT_LE(relative_error(values_of(ops::linear(context_, tx, tw, {}, order, tr)),
+                               sum(reference::linear(x, w, {}, un, uk, um), residual)),
+                1e-5);
+      EXPECT_LE(
+          relative_error(values_of(ops::linear_backward_input(context_, tdy, tw, order)), g.dx),
+          1e-5);
+      const Tensor dw = tensor_of(in_out ? transposed(start) : start, shape);
+      ops::linear_backward_weight(context_, tx, tdy, dw, order, true);
+      const auto expected = sum(g.dw, start);
+      EXPECT_LE(relative_error(values_of(dw), in_out ? transposed(expected) : expected), 1e-5);
+      const Tensor db = unwritten({m});
+      ops::linear_backward_bias(context_, tdy, db);
+      EXPECT_LE(relative_error(values_of(db), g.db), 1e-5);
+    }
+  }
+}
+
 TEST_F(LinearTest, ReferenceAgreesWithFiniteDifferences) {
   const std::size_t n = 3, k = 4, m = 2;
   const auto x = normal_values(n * k, 1), w = normal_values(m * k, 2), b = normal_values(m, 3),
