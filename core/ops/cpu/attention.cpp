@@ -1,6 +1,7 @@
 #include "dtrain/core/ops/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -391,6 +392,21 @@ AttentionHead make_head(const Operands& x, const AttentionOptions& options, std:
   return head;
 }
 
+// Scratch memory for each thread of a loop, taken before it begins: how much of it threads need at
+// the same time must not depend on how they run.
+class ThreadScratch {
+ public:
+  ThreadScratch(const OpContext& context, std::size_t size)
+      : size_(size), all_(context, context.threads() * static_cast<std::int64_t>(size)) {}
+  // One's own; once per thread.
+  float* take() { return all_.data() + static_cast<std::size_t>(next_.fetch_add(1)) * size_; }
+
+ private:
+  std::size_t size_;
+  Scratch<float> all_;
+  std::atomic<int> next_ = 0;
+};
+
 AttentionOutput forward(OpContext& context, const Operands& x, const AttentionOptions& options) {
   const std::int64_t size = check_options(x, options, "attention");
   const AttentionOutput out{
@@ -398,19 +414,20 @@ AttentionOutput forward(OpContext& context, const Operands& x, const AttentionOp
                          "attention"),
       .log_sums = Tensor::empty({x.samples, options.heads, x.q.rows}, DType::f32,
                                 context.allocator(), "attention")};
-  parallel_ranges(
-      context, x.samples * options.heads, 1, [&](std::int64_t first, std::int64_t last) {
-        const AttentionHead any = make_head(x, options, 0, 0, size);
-        const Scratch<float> scratch(context, static_cast<std::int64_t>(any.forward_scratch()));
-        for (std::int64_t i = first; i < last; ++i) {
-          const std::int64_t n = i / options.heads, h = i % options.heads;
-          HWY_DYNAMIC_DISPATCH(attention_kernel)
-          (make_head(x, options, n, h, size),
-           {.y = sequences(out.y).mutable_rows(n, h, size),
-            .log_sums = out.log_sums.data<float>() + i * x.q.rows},
-           scratch.data());
-        }
-      });
+  if (x.samples == 0) return out;
+  ThreadScratch scratch(context, make_head(x, options, 0, 0, size).forward_scratch());
+  parallel_ranges(context, x.samples * options.heads, 1,
+                  [&](std::int64_t first, std::int64_t last) {
+                    float* const mine = scratch.take();
+                    for (std::int64_t i = first; i < last; ++i) {
+                      const std::int64_t n = i / options.heads, h = i % options.heads;
+                      HWY_DYNAMIC_DISPATCH(attention_kernel)
+                      (make_head(x, options, n, h, size),
+                       {.y = sequences(out.y).mutable_rows(n, h, size),
+                        .log_sums = out.log_sums.data<float>() + i * x.q.rows},
+                       mine);
+                    }
+                  });
   return out;
 }
 
@@ -418,23 +435,24 @@ void backward(OpContext& context, const Operands& x, const AttentionOutput& forw
               const Tensor& dy, const AttentionOptions& options, const Operands& gradients) {
   const std::int64_t size = check_options(x, options, "attention_backward");
   check_alike(forward.y, dy, "attention_backward");
-  parallel_ranges(
-      context, x.samples * options.heads, 1, [&](std::int64_t first, std::int64_t last) {
-        const AttentionHead any = make_head(x, options, 0, 0, size);
-        const Scratch<float> scratch(context, static_cast<std::int64_t>(any.backward_scratch()));
-        for (std::int64_t i = first; i < last; ++i) {
-          const std::int64_t n = i / options.heads, h = i % options.heads;
-          HWY_DYNAMIC_DISPATCH(attention_backward_kernel)
-          (make_head(x, options, n, h, size),
-           {.y = sequences(forward.y).const_rows(n, h, size),
-            .dy = sequences(dy).const_rows(n, h, size),
-            .log_sums = forward.log_sums.data<float>() + i * x.q.rows,
-            .dq = gradients.q.mutable_rows(n, h, size),
-            .dk = gradients.k.mutable_rows(n, h, size),
-            .dv = gradients.v.mutable_rows(n, h, size)},
-           scratch.data());
-        }
-      });
+  if (x.samples == 0) return;
+  ThreadScratch scratch(context, make_head(x, options, 0, 0, size).backward_scratch());
+  parallel_ranges(context, x.samples * options.heads, 1,
+                  [&](std::int64_t first, std::int64_t last) {
+                    float* const mine = scratch.take();
+                    for (std::int64_t i = first; i < last; ++i) {
+                      const std::int64_t n = i / options.heads, h = i % options.heads;
+                      HWY_DYNAMIC_DISPATCH(attention_backward_kernel)
+                      (make_head(x, options, n, h, size),
+                       {.y = sequences(forward.y).const_rows(n, h, size),
+                        .dy = sequences(dy).const_rows(n, h, size),
+                        .log_sums = forward.log_sums.data<float>() + i * x.q.rows,
+                        .dq = gradients.q.mutable_rows(n, h, size),
+                        .dk = gradients.k.mutable_rows(n, h, size),
+                        .dv = gradients.v.mutable_rows(n, h, size)},
+                       mine);
+                    }
+                  });
 }
 
 Operands packed(const Tensor& qkv, std::string_view who) {

@@ -187,18 +187,18 @@ RowNormOutput row_norm(OpContext& context, const Tensor& x, const RowNorm& norm,
 void merge_chunks(OpContext& context, std::int64_t chunks, std::int64_t columns,
                   const float* partials, bool adds, const Tensor& sums) {
   float* to = sums.data<float>();
+  const Scratch<double> totals(context, columns);
   parallel_ranges(context, columns, std::max<std::int64_t>(16, elements_per_thread / chunks),
                   [&](std::int64_t first, std::int64_t last) {
-                    const Scratch<double> totals(context, last - first);
-                    std::fill_n(totals.data(), last - first, 0.0);
+                    double* const total = totals.data();
+                    std::fill(total + first, total + last, 0.0);
                     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
                       const float* from = partials + chunk * columns;
-                      for (std::int64_t c = first; c < last; ++c)
-                        totals.data()[c - first] += from[c];
+                      for (std::int64_t c = first; c < last; ++c) total[c] += from[c];
                     }
                     for (std::int64_t c = first; c < last; ++c) {
-                      const float total = static_cast<float>(totals.data()[c - first]);
-                      to[c] = adds ? to[c] + total : total;
+                      const float sum = static_cast<float>(total[c]);
+                      to[c] = adds ? to[c] + sum : sum;
                     }
                   });
 }
