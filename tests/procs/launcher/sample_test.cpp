@@ -18,10 +18,10 @@ class Sample : public testing::Test {
     text.close();
     std::ofstream(config()) << "output: " << output().string() << R"(
 model: {name: gpt, layers: 1, width: 32, heads: 2, context: 18, vocabulary: 256}
-data: {train: {kind: text, path: input.txt}}
+data: {train: {kind: text, path: input.txt, stride: 1}}
 batch: {global: 16, micro: 8}
 optimizer: {name: adamw, lr: 0.01}
-train: {steps: 60}
+train: {steps: 120}
 )";
   }
   fs::path config() const { return folder_.path() / "c.yaml"; }
@@ -39,7 +39,7 @@ train: {steps: 60}
 
 TEST_F(Sample, WritesWhatTheModelLearned) {
   train();
-  const Outcome likeliest = sample({"--prompt", "abc", "--tokens", "24", "--temperature", "0"});
+  const Outcome likeliest = sample({"--prompt", "abc", "--tokens", "23", "--temperature", "0"});
   EXPECT_EQ(likeliest.code, 0) << likeliest.error;
   EXPECT_EQ(likeliest.output, "abcdefgh\nabcdefgh\nabcdefgh\n");
   // A prompt longer than the context is written whole; the model sees its end.
@@ -52,11 +52,11 @@ TEST_F(Sample, WritesWhatTheModelLearned) {
   // The data is not needed; a checkpoint or a file may be named instead of the output folder.
   fs::remove(folder_.path() / "input.txt");
   fs::rename(output(), folder_.path() / "moved");
-  const fs::path weights = folder_.path() / "moved/checkpoints/step-00000060/model.safetensors";
+  const fs::path weights = folder_.path() / "moved/checkpoints/step-00000120/model.safetensors";
   for (const std::vector<std::string>& where :
        {std::vector<std::string>{"--weights", folder_.path() / "moved"},
         std::vector<std::string>{"init.from=" + weights.string()}}) {
-    std::vector<std::string> options = {"--prompt", "abc", "--tokens", "24", "--temperature", "0"};
+    std::vector<std::string> options = {"--prompt", "abc", "--tokens", "23", "--temperature", "0"};
     options.insert(options.end(), where.begin(), where.end());
     EXPECT_EQ(sample(options).output, likeliest.output);
   }
@@ -83,7 +83,7 @@ TEST_F(Sample, SaysWhatIsMissingOrWrong) {
   };
   expect_error({}, "there is no checkpoint to sample from: train the recipe first");
   expect_error({"--weights", folder_.path() / "none"}, "none");
-  expect_error({"--prompt", ""}, "--prompt: is empty");
+  expect_error({"--prompt", ""}, "--prompt: the value is empty");
   expect_error({"--tokens", "0"}, "--tokens");
   expect_error({"--temperature", "-1"}, "--temperature");
   expect_error({"--prompt", "caf\xC3\xA9", "model.vocabulary=128"},
