@@ -132,23 +132,33 @@ def losses():
         value = loss(leaf, probabilities, reduction="sum")
         value.backward()
         element[name] = {"sum": numbers(value.detach()), "gradient": numbers(leaf.grad)}
+    # One target per token; drawn last, so that the numbers above stay.
+    sequences = torch.randn(2, 5, 37) * 3
+    next_tokens = torch.randint(37, (2, 5))
+    next_tokens[1, 3] = -100
+    leaf = sequences.clone().requires_grad_()
+    loss = F.cross_entropy(leaf.flatten(0, 1), next_tokens.flatten(), reduction="sum")
+    loss.backward()
+    tokens = {"logits": numbers(sequences), "targets": next_tokens.tolist(),
+              "sum": numbers(loss.detach()), "gradient": numbers(leaf.grad)}
     write("losses.json", {"logits": numbers(x), "targets": targets.tolist(),
                           "class_weights": numbers(weights), "probabilities": numbers(probabilities),
-                          "cross_entropy": results, **element})
+                          "cross_entropy": results, "cross_entropy_of_tokens": tokens, **element})
 
 
 def activations():
     x = torch.cat([torch.randn(4, 9) * 3, torch.tensor([[-20, -9, -5, -1e-3, 0, 1e-3, 5, 9, 20]])])
     dy = torch.randn(5, 9)
     results = {}
-    for name, f in (("relu", F.relu), ("gelu", F.gelu), ("sigmoid", torch.sigmoid),
-                    ("tanh", torch.tanh), ("softmax", lambda v: F.softmax(v, -1))):
+    for name, f in (("relu", F.relu), ("gelu", F.gelu), ("silu", F.silu),
+                    ("gelu_tanh", lambda v: F.gelu(v, approximate="tanh")),
+                    ("sigmoid", torch.sigmoid), ("tanh", torch.tanh),
+                    ("softmax", lambda v: F.softmax(v, -1))):
         leaf = x.clone().requires_grad_()
         y = f(leaf)
         y.backward(dy)
         results[name] = {"y": numbers(y.detach()), "dx": numbers(leaf.grad)}
     write("activations.json", {"x": numbers(x), "dy": numbers(dy), "results": results})
-
 
 
 def make():

@@ -12,6 +12,7 @@ import warnings
 import torch
 
 import core_values
+import gpt2_values
 import model_values
 import operator_values
 
@@ -20,3 +21,4 @@ torch.set_num_threads(1)
 core_values.make()
 operator_values.make()
 model_values.make()
+gpt2_values.make()

@@ -46,6 +46,10 @@ MODELS = {
     "resnet18": ("model: {name: resnet, depth: 18, stem: cifar, classes: 5}\n" + GENTLE_SGD,
                  {"image": [16, 16, 3], "classes": 5},
                  lambda: twins.ResNet(18, "cifar", 5), gentle_sgd, False),
+    "gpt": ("model: {name: gpt, layers: 2, width: 24, heads: 3, context: 16, vocabulary: 50}\n"
+            + ADAMW,
+            {"tokens": 16, "classes": 50},
+            lambda: twins.Gpt(2, 24, 3, 16, 50), adamw, True),
 }
 
 
@@ -71,6 +75,11 @@ def reordered(model, tensors, to_dtrain):
         order = twins.flatten_order(model.flattened)
         columns = order if to_dtrain else torch.argsort(order)
         tensors["fc1.weight"] = tensors["fc1.weight"][:, columns]
+    if isinstance(model, twins.Gpt):
+        # As in GPT-2's own files, linear layers are [in, out].
+        for name, tensor in tensors.items():
+            if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+                tensors[name] = tensor.t()
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 

@@ -1,5 +1,5 @@
 // GPT-2: its parameters, its messages, and the files of Hugging Face's GPT-2, whose values
-// tests/parity/make_gpt_values.py made.
+// tests/parity/gpt2_values.py made.
 #include "dtrain/models/gpt.h"
 
 #include <filesystem>
