@@ -217,11 +217,12 @@ class Operators : public ::testing::Test {
     Pass pass(f.context, f.memory(), {.positions = positions});
     std::vector<float> dx;
     const std::int64_t vocabulary = one.at("options").value("vocabulary", std::int64_t{0});
-    const Value input = vocabulary > 0 ? pass.input(tokens(f, shape_of(one.at("x")), vocabulary))
-                                       : pass.record(filled(f, shape_of(one.at("x")), 1),
-                                                     [&](Pass&, const Tensor& gradient) {
-                                                       dx = plain_values(f.context, gradient);
-                                                     });
+    const Value input =
+        vocabulary > 0
+            ? pass.input(tokens(f, shape_of(one.at("x")), vocabulary))
+            : pass.record(
+                  filled(f, shape_of(one.at("x")), 1, one.at("options").value("scale", 1.0F)),
+                  [&](Pass&, const Tensor& gradient) { dx = plain_values(f.context, gradient); });
     const Value y = module.forward(pass, input);
 
     TensorError worst;
@@ -244,9 +245,10 @@ class Operators : public ::testing::Test {
   }
 
  private:
-  static Tensor filled(Fixture& f, const Shape& shape, std::uint32_t seed) {
+  static Tensor filled(Fixture& f, const Shape& shape, std::uint32_t seed, float scale = 1) {
     const Tensor x = Tensor::empty(shape, DType::f32, f.allocator, "parity");
-    std::ranges::copy(hashed_values(x.elements(), seed), x.values<float>().begin());
+    std::ranges::transform(hashed_values(x.elements(), seed), x.values<float>().begin(),
+                           [scale](float value) { return scale * value; });
     return x;
   }
   static Tensor tokens(Fixture& f, const Shape& shape, std::int64_t vocabulary) {
