@@ -1,5 +1,5 @@
-"""A small random GPT-2 of Hugging Face: gpt2_tiny.safetensors, as its save_pretrained writes it, its
-logits, and the losses of ten steps of training with some gradients of the first.
+"""A small random GPT-2 of Hugging Face: gpt2_tiny.safetensors, as its save_pretrained writes it,
+its logits, and the losses of ten steps of training with some gradients of the first.
 """
 
 import pathlib
