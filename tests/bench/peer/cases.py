@@ -47,6 +47,8 @@ CASES = {
         "task": {"model": {"kind": "mlp", "inputs": 784, "hidden": (256, 128), "outputs": 10},
                  "features": 784, "classes": 10, "batch": 32, "optimizer": SGD},
         "recipe": {"model": {"name": "mlp", "inputs": 784, "hidden": [256, 128], "outputs": 10}},
+        # Micro-batches of 50 KB: the loader is woken for many at once.
+        "data": {"prefetch": 16},
         "unit": "samples", "turn": 1000,
     },
 }

@@ -77,8 +77,8 @@ def set_priority(priority):
     """For all threads of this process; "" leaves them alone."""
     for thread in map(int, os.listdir("/proc/self/task")):
         with contextlib.suppress(ProcessLookupError):
-            if priority == "fifo":
-                os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(5))
+            if priority == "realtime":
+                os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(5))
             elif priority == "nice":
                 os.setpriority(os.PRIO_PROCESS, thread, -20)
             elif priority == "normal":
