@@ -6,6 +6,7 @@
 
 #include "dtrain/core/base/error.h"
 #include "dtrain/core/base/hash.h"
+#include "dtrain/core/base/text.h"
 #include "dtrain/data/matching_files.h"
 
 namespace dtrain {
@@ -51,13 +52,12 @@ TokenWindows::TokenWindows(const TokenWindowsOptions& options)
   }
   size_ = windows().samples_before(tokens_ - 1);
   if (size_ == 0) {
-    throw DataError(
-        options.paths.front(), -1,
-        fmt::format("{}{} token{}, but a window of context {} needs {}: use a shorter context",
-                    options.paths.size() > 1
-                        ? fmt::format("and {} more files have ", options.paths.size() - 1)
-                        : "has ",
-                    tokens_, tokens_ == 1 ? "" : "s", context_, context_ + 1));
+    throw DataError(options.paths.front(), -1,
+                    fmt::format("{}{}, but a window of context {} needs {}: use a shorter context",
+                                options.paths.size() > 1 ? fmt::format("and {} more files have ",
+                                                                       options.paths.size() - 1)
+                                                         : "has ",
+                                counted(tokens_, "token"), context_, context_ + 1));
   }
   spec_.input = {DType::i32, Shape{context_}};
   spec_.target = {DType::i64, Shape{context_}};

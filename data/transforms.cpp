@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/base/text.h"
 
 namespace dtrain {
 
@@ -16,11 +17,11 @@ std::vector<float> per_channel(std::string_view key, const auto& values, std::in
                                float otherwise) {
   const auto given = static_cast<std::int64_t>(values.size());
   if (given > 1 && given != channels) {
-    throw ConfigError(fmt::format(
-        "data.transforms.{}: samples have {} channel{}, but {} values are given: give {}one for "
-        "all channels",
-        key, channels, channels == 1 ? "" : "s", given,
-        channels == 1 ? "" : fmt::format("{} values, or ", channels)));
+    throw ConfigError(
+        fmt::format("data.transforms.{}: samples have {}, but {} values are given: give {}one for "
+                    "all channels",
+                    key, counted(channels, "channel"), given,
+                    channels == 1 ? "" : fmt::format("{} values, or ", channels)));
   }
   std::vector<float> result(static_cast<std::size_t>(channels), otherwise);
   for (std::int64_t c = 0; c < channels && given > 0; ++c) {

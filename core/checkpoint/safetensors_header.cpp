@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/base/text.h"
 #include "dtrain/core/checkpoint/safetensors.h"
 
 namespace dtrain {
@@ -259,10 +260,10 @@ std::string coverage_problem(const std::vector<TensorEntry>& entries, std::uint6
     if (!last || entry.end > last->end) last = &entry;
   }
   if (last && last->end > data_bytes) {
-    return fmt::format("tensor {}: data ends {} byte{} early (file {}, needed {})",
-                       quoted_tensor_name(last->name), last->end - data_bytes,
-                       last->end - data_bytes == 1 ? "" : "s", data_start + data_bytes,
-                       data_start + last->end);
+    return fmt::format("tensor {}: data ends {} early (file {}, needed {})",
+                       quoted_tensor_name(last->name),
+                       counted(static_cast<std::int64_t>(last->end - data_bytes), "byte"),
+                       data_start + data_bytes, data_start + last->end);
   }
   std::uint64_t covered = 0;
   const TensorEntry* previous = nullptr;

@@ -407,6 +407,21 @@ class ThreadScratch {
   std::atomic<int> next_ = 0;
 };
 
+// Runs body(n, h, scratch) for head h of sample n, all heads side by side; each thread has `size`
+// floats of scratch memory.
+template <typename Body>
+void for_each_head(OpContext& context, const Operands& x, const AttentionOptions& options,
+                   std::size_t size, Body body) {
+  ThreadScratch scratch(context, size);
+  parallel_ranges(context, x.samples * options.heads, 1,
+                  [&](std::int64_t first, std::int64_t last) {
+                    float* const mine = scratch.take();
+                    for (std::int64_t i = first; i < last; ++i) {
+                      body(i / options.heads, i % options.heads, mine);
+                    }
+                  });
+}
+
 AttentionOutput forward(OpContext& context, const Operands& x, const AttentionOptions& options) {
   const std::int64_t size = check_options(x, options, "attention");
   const AttentionOutput out{
@@ -415,19 +430,14 @@ AttentionOutput forward(OpContext& context, const Operands& x, const AttentionOp
       .log_sums = Tensor::empty({x.samples, options.heads, x.q.rows}, DType::f32,
                                 context.allocator(), "attention")};
   if (x.samples == 0) return out;
-  ThreadScratch scratch(context, make_head(x, options, 0, 0, size).forward_scratch());
-  parallel_ranges(context, x.samples * options.heads, 1,
-                  [&](std::int64_t first, std::int64_t last) {
-                    float* const mine = scratch.take();
-                    for (std::int64_t i = first; i < last; ++i) {
-                      const std::int64_t n = i / options.heads, h = i % options.heads;
-                      HWY_DYNAMIC_DISPATCH(attention_kernel)
-                      (make_head(x, options, n, h, size),
-                       {.y = sequences(out.y).mutable_rows(n, h, size),
-                        .log_sums = out.log_sums.data<float>() + i * x.q.rows},
-                       mine);
-                    }
-                  });
+  for_each_head(context, x, options, make_head(x, options, 0, 0, size).forward_scratch(),
+                [&](std::int64_t n, std::int64_t h, float* scratch) {
+                  HWY_DYNAMIC_DISPATCH(attention_kernel)
+                  (make_head(x, options, n, h, size),
+                   {.y = sequences(out.y).mutable_rows(n, h, size),
+                    .log_sums = out.log_sums.data<float>() + (n * options.heads + h) * x.q.rows},
+                   scratch);
+                });
   return out;
 }
 
@@ -436,23 +446,18 @@ void backward(OpContext& context, const Operands& x, const AttentionOutput& forw
   const std::int64_t size = check_options(x, options, "attention_backward");
   check_alike(forward.y, dy, "attention_backward");
   if (x.samples == 0) return;
-  ThreadScratch scratch(context, make_head(x, options, 0, 0, size).backward_scratch());
-  parallel_ranges(context, x.samples * options.heads, 1,
-                  [&](std::int64_t first, std::int64_t last) {
-                    float* const mine = scratch.take();
-                    for (std::int64_t i = first; i < last; ++i) {
-                      const std::int64_t n = i / options.heads, h = i % options.heads;
-                      HWY_DYNAMIC_DISPATCH(attention_backward_kernel)
-                      (make_head(x, options, n, h, size),
-                       {.y = sequences(forward.y).const_rows(n, h, size),
-                        .dy = sequences(dy).const_rows(n, h, size),
-                        .log_sums = forward.log_sums.data<float>() + i * x.q.rows,
-                        .dq = gradients.q.mutable_rows(n, h, size),
-                        .dk = gradients.k.mutable_rows(n, h, size),
-                        .dv = gradients.v.mutable_rows(n, h, size)},
-                       mine);
-                    }
-                  });
+  for_each_head(context, x, options, make_head(x, options, 0, 0, size).backward_scratch(),
+                [&](std::int64_t n, std::int64_t h, float* scratch) {
+                  HWY_DYNAMIC_DISPATCH(attention_backward_kernel)
+                  (make_head(x, options, n, h, size),
+                   {.y = sequences(forward.y).const_rows(n, h, size),
+                    .dy = sequences(dy).const_rows(n, h, size),
+                    .log_sums = forward.log_sums.data<float>() + (n * options.heads + h) * x.q.rows,
+                    .dq = gradients.q.mutable_rows(n, h, size),
+                    .dk = gradients.k.mutable_rows(n, h, size),
+                    .dv = gradients.v.mutable_rows(n, h, size)},
+                   scratch);
+                });
 }
 
 Operands packed(const Tensor& qkv, std::string_view who) {
