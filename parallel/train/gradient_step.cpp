@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "dtrain/core/base/error_message.h"
+
 namespace dtrain {
 
 MetricSums metrics_of(const LossReport& report, std::int64_t samples) {
@@ -90,15 +92,12 @@ void GradientStep::run_lane(const LaneTask& task) {
 
 void GradientStep::latch(const LaneTask& task, const std::exception_ptr& error) {
   bool consequence = false;
-  std::string reason;
   try {
     std::rethrow_exception(error);
   } catch (const MeetingEnded&) {
     consequence = true;
-  } catch (const std::exception& e) {
-    reason = e.what();
   } catch (...) {
-    reason = "unknown error";
+    // A cause.
   }
   {
     std::lock_guard lock(mutex_);
@@ -108,7 +107,7 @@ void GradientStep::latch(const LaneTask& task, const std::exception_ptr& error) 
       task.report.consequence = consequence;
     }
   }
-  if (meeting_ != nullptr && !consequence) meeting_->end(reason);
+  if (meeting_ != nullptr && !consequence) meeting_->end(message_of(error));
 }
 
 std::int64_t GradientStep::micro_batches(const StepPosition& at, std::int64_t v) const {

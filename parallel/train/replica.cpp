@@ -10,11 +10,11 @@ namespace dtrain {
 
 namespace {
 
-// Weights and buffers by name, into tensors that may hold an earlier copy.
 // OwnedTensor::assign, or borrow.
 using PutTensor = void (CheckpointSnapshot::OwnedTensor::*)(std::string_view, DType, const Shape&,
                                                             std::span<const std::byte>);
 
+// Weights and buffers by name, into tensors that may hold an earlier copy.
 void copy_values(const ParameterArena& arena, PutTensor put,
                  std::vector<CheckpointSnapshot::OwnedTensor>& tensors) {
   const ArenaLayout& layout = arena.layout();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "dtrain/core/base/error.h"
+#include "dtrain/core/base/error_message.h"
 #include "dtrain/parallel/train/gather.h"
 
 namespace dtrain {
@@ -16,16 +17,6 @@ struct WireBallot {
   std::int32_t out_of_time = 0;
   std::int32_t nonfinite = 0;
 };
-
-std::string message_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "unknown error";
-  }
-}
 
 }  // namespace
 

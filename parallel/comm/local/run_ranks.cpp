@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "dtrain/core/base/error_message.h"
 #include "dtrain/parallel/comm/local/local_group.h"
 
 namespace dtrain {
@@ -16,21 +17,18 @@ void run_ranks(int ranks, const std::function<std::unique_ptr<Communicator>(int)
   std::exception_ptr first;
   const auto run = [&](int rank) {
     std::unique_ptr<Communicator> comm;
-    std::string reason;
     try {
       comm = make(rank);
       body(*comm);
-      return;
-    } catch (const std::exception& e) {
-      reason = e.what();
-      std::lock_guard lock(mutex);
-      if (!first) first = std::current_exception();
     } catch (...) {
-      reason = "unknown error";
-      std::lock_guard lock(mutex);
-      if (!first) first = std::current_exception();
+      const std::exception_ptr error = std::current_exception();
+      {
+        // Before the others hear of it, and fail in consequence.
+        std::lock_guard lock(mutex);
+        if (!first) first = error;
+      }
+      if (comm) comm->abort(fmt::format("rank {} failed: {}", rank, message_of(error)));
     }
-    if (comm) comm->abort(fmt::format("rank {} failed: {}", rank, reason));
   };
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
